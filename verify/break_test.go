@@ -354,7 +354,7 @@ var rnrBreaks = []breakage{
 
 // breaks returns the breakages of all rules.
 func breaks() []breakage {
-	return slices.Concat(headerBreaks, migReqBreaks, lengthBreaks, requesterBreaks, responderBreaks, readBreaks, atomicBreaks, rnrBreaks, managementBreaks, answerBreaks, congestionBreaks)
+	return slices.Concat(headerBreaks, migReqBreaks, lengthBreaks, requesterBreaks, responderBreaks, readBreaks, atomicBreaks, rnrBreaks, managementBreaks, answerBreaks, congestionBreaks, counterBreaks)
 }
 
 // TestEachRuleAlone: a dialogue with one rule broken gives findings of that rule and of no other.

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,6 +121,9 @@ func (f *Finding) String() string {
 		frames += n.String()
 	}
 	s := fmt.Sprintf("%s %s (IBTA %s), frame %s, %s: %s", f.Severity, f.Rule, f.Section, frames, f.Flow, f.Sentence)
+	if f.Section == noSection {
+		s = fmt.Sprintf("%s %s, frame %s, %s: %s", f.Severity, f.Rule, cmp.Or(frames, "-"), f.Flow, f.Sentence)
+	}
 	if f.Departure != nil {
 		s += fmt.Sprintf(" Known: %s (%s, %s)", f.Departure.Sentence, f.Departure.By, f.Departure.Doc)
 	}

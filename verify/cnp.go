@@ -73,6 +73,10 @@ func (v *Verifier) notification(p *packet) {
 	if f.Data[1] != 0 && f.Data[1] != 0x40 || f.Data[4] != 0x40 || f.Data[8] != 0 || f.PSN() != 0 || f.PayloadLen() != 0 || !zeros(f.Data[bth.BTHLen:len(f.Data)-bth.ICRCLen]) {
 		v.find(cnpFormat, nil, "The CNP has other flags than BECN, a PSN, or bytes that are not zero.")
 	}
+	if p.out {
+		v.happened(f.Src, cnpSent)
+	}
+	v.happened(f.Dst, cnpReceived)
 	pair := [2]bth.GID{f.Dst, f.Src}
 	if p.out && !v.cnps.marked[pair] {
 		v.suspect(cnpUnmarked, nil, nil, "No packet from %s has come with a congestion mark since the CNP before.", f.Dst.Addr())

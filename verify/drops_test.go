@@ -162,7 +162,7 @@ func TestNeeds(t *testing.T) {
 		}
 		res := results[b.rule]
 		res.found = res.found || byRule[b.rule] > 0
-		res.unseen = res.unseen || slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.Kind == LimitUnseen && l.Rule == b.rule })
+		res.unseen = res.unseen || slices.ContainsFunc(r.Limits, func(l Limit) bool { return (l.Kind == LimitUnseen || l.Kind == LimitCounter) && l.Rule == b.rule })
 		results[b.rule] = res
 	}
 	for _, id := range slices.Sorted(maps.Keys(results)) {

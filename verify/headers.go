@@ -44,6 +44,7 @@ func (v *Verifier) headers(p *packet) bool {
 	if !p.Cut && !p.ICRCOK {
 		if !p.FlushQuirk {
 			v.find(headerICRC, nil, "The ICRC is wrong; a receiver drops the packet.")
+			v.happened(p.Frame.Dst, wrongICRC)
 			return false
 		}
 		v.explain(headerICRC, &rxeFlush, nil, "The ICRC is that of the headers fed twice.")

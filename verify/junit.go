@@ -70,9 +70,13 @@ func (r *Report) junitCase(rule *Rule) junitCase {
 			out = append(out, f.String())
 		}
 	}
+	where := " (IBTA " + rule.Section + ")"
+	if rule.Section == noSection {
+		where = ""
+	}
 	switch {
 	case len(failures) > 0:
-		c.Failure = &junitMessage{rule.Sentence + " (IBTA " + rule.Section + ")", rule.Severity.String(), strings.Join(failures, "\n")}
+		c.Failure = &junitMessage{rule.Sentence + where, rule.Severity.String(), strings.Join(failures, "\n")}
 	case r.skipped[rule.ID]:
 		c.Skipped = &junitMessage{Message: "left out"}
 	case rule.Needs&Where != 0 && r.nowhere:

@@ -46,6 +46,7 @@ func (h *half) handleRequest(p *packet) {
 		h.unreliable(p)
 		return
 	}
+	h.arrival(p)
 	switch d := psn.Sub(h.expect(psn)); {
 	case d == 0:
 		h.skipped(p)

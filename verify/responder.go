@@ -12,9 +12,11 @@ func (h *half) handleResponse(p *packet) {
 	psn := f.PSN()
 	if h.copyOf(p) {
 		h.report.Repeated.Copies++
+		h.refusals(p, false)
 		return
 	}
 	h.report.Responses++
+	h.refusals(p, p.out || ipID(p) != 0)
 	h.overtaken(p)
 	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
 		if !h.v.complete && h.find(psn) == nil {
@@ -47,6 +49,25 @@ func (h *half) handleResponse(p *packet) {
 		h.readResponse(p, r)
 	case fl&bth.Atomic != 0:
 		h.atomicResponse(p, r)
+	}
+}
+
+// refusals counts NAKs. A copy that the network made was not sent.
+func (h *half) refusals(p *packet, sent bool) {
+	if len(h.v.tallies) == 0 || p.Frame.Info.Headers&bth.HasAETH == 0 {
+		return
+	}
+	switch s := p.Frame.Syndrome(); {
+	case s.Kind() == bth.KindRNR:
+		if sent {
+			h.v.happened(p.Frame.Src, rnrSent)
+		}
+		h.v.happened(p.Frame.Dst, rnrReceived)
+	case s == bth.NAKSequence:
+		if sent {
+			h.v.happened(p.Frame.Src, nakSent)
+		}
+		h.v.happened(p.Frame.Dst, nakReceived)
 	}
 }
 
@@ -241,6 +262,7 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	copies := n.copies
 	if n.psn != psn || !n.pending {
 		copies = 0
+		h.v.happened(p.Frame.Dst, nakHeeded)
 		if late := h.firstBeyond(psn); late != nil {
 			h.v.times.add(nakGeneration, p.Time.Sub(late.resent))
 		}

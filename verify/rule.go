@@ -46,6 +46,7 @@ const (
 	RNR        Group = "receiver not ready"
 	Management Group = "connection manager"
 	Congestion Group = "congestion"
+	Counting   Group = "counters"
 )
 
 // Needs is what a capture must be for a rule to be applied.

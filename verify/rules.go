@@ -99,6 +99,15 @@ const (
 	cmReady     RuleID = "cm-ready"
 	cmOver      RuleID = "cm-over"
 
+	counterNAK            RuleID = "counter-nak"
+	counterSequence       RuleID = "counter-sequence"
+	counterTimeout        RuleID = "counter-timeout"
+	counterDuplicate      RuleID = "counter-duplicate"
+	counterRNR            RuleID = "counter-rnr"
+	counterICRC           RuleID = "counter-icrc"
+	counterCNP            RuleID = "counter-cnp"
+	counterRetransmission RuleID = "counter-retransmission"
+
 	cnpFormat   RuleID = "cnp-format"
 	cnpUnmarked RuleID = "cnp-unmarked"
 	cnpPacing   RuleID = "cnp-pacing"
@@ -111,6 +120,9 @@ const (
 	atHost      = Where
 	wholeAtHost = Where | Complete
 )
+
+// noSection stands for the section of a rule that the standard has no words for.
+const noSection = "–"
 
 // rules is the one table of rules. docs/verify-rules.md is made of it.
 var rules = []Rule{
@@ -214,4 +226,13 @@ var rules = []Rule{
 	{cnpFormat, "A17.9", Congestion, Error, anywhere, "A CNP has BECN set, PSN 0, no other flag, and 16 bytes of zeros."},
 	{cnpUnmarked, "A17.9", Congestion, Error, wholeAtHost, "A CNP has a cause: a packet of that connection arrived with a congestion mark since the CNP before."},
 	{cnpPacing, "A17.9", Congestion, Warning, anywhere, "Within the scope that was given, CNPs are at least the given interval apart."},
+
+	{counterNAK, noSection, Counting, Error, wholeAtHost, "NAKs for a sequence error are counted by the requester that gets them (packet_seq_err, rcvd_seq_err)."},
+	{counterSequence, noSection, Counting, Error, anywhere, "Requests behind a missing one, and NAKs for that, are counted by the responder (out_of_sequence, out_of_seq_request, seq_nak_sent)."},
+	{counterTimeout, noSection, Counting, Error, wholeAtHost, "Timeouts are counted by the requester (local_ack_timeout_err)."},
+	{counterDuplicate, noSection, Counting, Error, wholeAtHost, "Requests that arrive again are counted by the responder (duplicate_request)."},
+	{counterRNR, noSection, Counting, Error, anywhere, "RNR NAKs are counted by both ends (send_rnr_err, rcvd_rnr_err)."},
+	{counterICRC, noSection, Counting, Error, wholeAtHost, "Packets with a wrong ICRC are counted by the host that gets them (icrc_err, rx_icrc_encapsulated)."},
+	{counterCNP, noSection, Counting, Error, anywhere, "Congestion marks and CNPs are counted (np_ecn_marked_roce_packets, np_cnp_sent, rp_cnp_handled)."},
+	{counterRetransmission, noSection, Counting, Error, anywhere, "Requests that are sent again are counted (retrans_pkts)."},
 }

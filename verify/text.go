@@ -142,7 +142,11 @@ func (r *Report) writeLimits(w io.Writer) {
 		} else if first.Flow != "" {
 			where = " in " + first.Flow
 		}
-		fmt.Fprintf(w, "cannot tell: %s%s, %s from frame %v: %s\n", k, where, count(times, "time"), first.First, first.Sentence)
+		from := ""
+		if first.First != (Frame{}) {
+			from = fmt.Sprintf(" from frame %v", first.First)
+		}
+		fmt.Fprintf(w, "cannot tell: %s%s, %s%s: %s\n", k, where, count(times, "time"), from, first.Sentence)
 	}
 }
 

@@ -41,6 +41,10 @@ type Config struct {
 	CNPInterval time.Duration
 	CNPScope    Scope
 
+	// Counters are compared with what the capture shows: exactly where it was made on the host that counted and is complete. Elsewhere a
+	// host has sent at least what was seen.
+	Counters []HostCounters
+
 	// Found is called with each finding at once. The finding is valid until it returns. If the capture turns out to be incomplete,
 	// a finding of a rule that needs a complete one may be missing in the report.
 	Found func(*Finding)
@@ -68,6 +72,9 @@ type Verifier struct {
 	words    words
 	cnps     cnps
 	times    latencies
+
+	tallies map[bth.GID]*hostTally // of hosts whose counters are known
+	hosts   []*hostTally
 
 	complete bool  // nothing is missing in the capture, as far as is known
 	lost     Frame // shows that something is
@@ -104,6 +111,7 @@ func New(cfg Config) (*Verifier, error) {
 	v.cm.init()
 	v.words.init()
 	v.cnps.init()
+	v.initCounters()
 	return v, nil
 }
 
@@ -142,6 +150,9 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 	} else {
 		v.report.placed = true
 	}
+	if d.Kind == dissect.RoCE {
+		v.locate(p)
+	}
 	switch {
 	case d.Kind == dissect.Truncated:
 		v.limit(LimitCut, "", p)
@@ -161,6 +172,7 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 func (v *Verifier) Done() *Report {
 	v.finish()
 	v.withdraw()
+	v.compare()
 	v.report.nowhere, v.report.partial = !v.report.placed, !v.complete
 	return &v.report
 }
@@ -279,6 +291,9 @@ func (v *Verifier) limitOf(kind LimitKind, rule RuleID, flow string, p *packet) 
 // follow hands a well-formed packet to what judges it among others.
 func (v *Verifier) follow(p *packet) {
 	f := &p.Frame
+	if f.CE() {
+		v.happened(f.Dst, marked)
+	}
 	switch {
 	case f.Op == bth.CNP:
 		v.notification(p)

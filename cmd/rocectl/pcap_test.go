@@ -31,11 +31,23 @@ func TestPcapCommands(t *testing.T) {
 	if err := errors.Join(os.WriteFile(packed, z.Bytes(), 0o600), os.WriteFile(damaged, clean[:1500], 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	counters, none := filepath.Join(t.TempDir(), "counters.json"), filepath.Join(t.TempDir(), "none.json")
+	if err := errors.Join(os.WriteFile(counters, []byte(`[{"ifname":"rxe0","duplicate_request":1,"link_downed":0}]`), 0o600), os.WriteFile(none, []byte("[]"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args           []string
 		code           int
 		stdout, stderr string // parts of them
 	}{
+		{[]string{"pcap", "verify", "--at", "10.77.0.3", "--counters", "10.77.0.3=" + counters, cleanPcap}, exitFailed,
+			"error counter-duplicate, frame -, [10.77.0.3]: The counter duplicate_request is 1; the capture shows 0.\n", "the captures break rules"},
+		{[]string{"pcap", "verify", "--at", "10.77.0.3", "--counters", "10.77.0.3=" + counters + "," + counters, cleanPcap}, exitOK, "right", ""},
+		{[]string{"pcap", "verify", "--counters", "10.77.0.3=" + counters, cleanPcap}, exitOK, "cannot tell: counter, rule counter-duplicate, 1 time: ", ""},
+		{[]string{"pcap", "verify", "--counters", "10.77.0.3=" + none, cleanPcap}, exitFailed, "", "none.json: verify: no counter is known"},
+		{[]string{"pcap", "verify", "--counters", "10.77.0.3=no-such-file", cleanPcap}, exitFailed, "", "no-such-file"},
+		{[]string{"pcap", "verify", "--counters", counters, cleanPcap}, exitUsage, "", "is not of the form"},
+		{[]string{"pcap", "verify", "--counters", "here=" + counters, cleanPcap}, exitUsage, "", "is not an address"},
 		{[]string{"pcap", "decode", cleanPcap}, exitOK, "RC READ_REQUEST qpn 0x18", ""},
 		{[]string{"pcap", "decode", "--all", cleanPcap}, exitOK, "other traffic, ", ""},
 		{[]string{"pcap", "decode"}, exitUsage, "", "an argument is missing"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ type verifyFlags struct {
 	cfg                  verify.Config
 	asJSON, junit, rules bool
 	only, ignore, at     []string
+	counters             []string
 	scope                string
 }
 
@@ -36,7 +38,7 @@ func pcapVerifyCommand() *cobra.Command {
 Architecture Specification. Each finding names the rule, its section, the frames and
 the reason. Several files are judged together: their packets are merged by time, and a
 packet that was captured at two places counts once. Files can be from either end, from the middle,
-or from a host with offloads.
+or from a host with offloads. With --counters what a host has counted is compared with them.
 
 Some rules can only be judged where it is known on which host the files were captured,
 and nothing gets lost between the host and the capture. --at says so: by the addresses
@@ -53,6 +55,7 @@ Exits with 0 if there are neither errors nor warnings, with 3 if there are only 
 with 1 if there are errors or a file cannot be read to its end.`,
 		Example: `  rocectl pcap verify --at 10.0.0.1 client.pcap
   rocectl pcap verify client.pcapng server.pcapng
+  rocectl pcap verify --at 10.0.0.1 --counters 10.0.0.1=before.json,after.json client.pcap
   rocectl pcap verify --ignore bth-migreq --junit rping.pcap >rping.xml
   rocectl pcap verify --json rping.pcap | jq '.findings[] | select(.departure == null)'`,
 		Args: arguments(0, math.MaxInt),
@@ -82,6 +85,7 @@ with 1 if there are errors or a file cannot be read to its end.`,
 	fl.StringSliceVar(&f.only, "rule", nil, "judge by these rules only: `NAME,…`")
 	fl.StringSliceVar(&f.ignore, "ignore", nil, "do not judge by these rules: `NAME,…`")
 	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses, or \"file\": where the files say: `ADDRESS,…`")
+	fl.StringArrayVar(&f.counters, "counters", nil, "compare with what a host counted: `ADDRESS,…=[BEFORE,]AFTER`, files of --counters, of \"rdma statistic show -j\" or of \"ethtool -S\"; may be repeated")
 	fl.BoolVar(&f.cfg.Complete, "complete", false, "the captures have every packet that passed their places")
 	fl.BoolVar(&f.cfg.Dropped, "dropped", false, "the captures have lost packets (tcpdump: \"packets dropped by kernel\")")
 	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
@@ -118,6 +122,13 @@ func (f *verifyFlags) parse() error {
 		}
 		f.cfg.At = append(f.cfg.At, addr)
 	}
+	for _, c := range f.counters {
+		h, err := hostCounters(c)
+		if err != nil {
+			return err
+		}
+		f.cfg.Counters = append(f.cfg.Counters, h)
+	}
 	f.cfg.CNPScope = verify.Scope(f.scope)
 	if !slices.Contains(verify.Scopes, f.cfg.CNPScope) {
 		return usage.Errorf("--cnp-scope: %q is none of %v", f.scope, verify.Scopes)
@@ -127,6 +138,39 @@ func (f *verifyFlags) parse() error {
 		return usage.Errorf("%s", strings.TrimPrefix(unknown.Error(), "verify: "))
 	}
 	return err
+}
+
+// hostCounters reads the counters that a flag names.
+func hostCounters(flag string) (h verify.HostCounters, err error) {
+	addrs, files, ok := strings.Cut(flag, "=")
+	names := strings.Split(files, ",")
+	if !ok || len(names) > 2 || slices.Contains(names, "") {
+		return h, usage.Errorf("--counters: %q is not of the form 10.0.0.1=after.json or 10.0.0.1=before.json,after.json", flag)
+	}
+	for _, a := range strings.Split(addrs, ",") {
+		addr, err := netip.ParseAddr(a)
+		if err != nil {
+			return h, usage.Errorf("--counters: %q is not an address like 10.0.0.1", a)
+		}
+		h.Addrs = append(h.Addrs, addr)
+	}
+	var counts []map[string]uint64
+	for _, name := range names {
+		in, err := os.Open(name)
+		if err != nil {
+			return h, err
+		}
+		c, err := verify.ReadCounters(in)
+		in.Close()
+		if err != nil {
+			return h, fmt.Errorf("%s: %w", name, err)
+		}
+		counts = append(counts, c)
+	}
+	if h.Counts = counts[len(counts)-1]; len(counts) == 2 {
+		h.Counts = verify.Since(counts[0], counts[1])
+	}
+	return h, nil
 }
 
 func (f *verifyFlags) run(ctx context.Context, out io.Writer, files []string) error {
