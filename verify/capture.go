@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/link/pcap"
 )
 
 // Files judges captures together: their packets are merged by time. A file named "-" is standard input. If a file is damaged,
@@ -17,33 +18,40 @@ import (
 func Files(ctx context.Context, names []string, cfg Config) (*Report, error) {
 	var streams []stream
 	for _, name := range names {
-		streams = append(streams, func(f func(*dissect.Packet) error) error { return dissect.ReadFile(ctx, name, f) })
+		streams = append(streams, func(f func(*pcap.Record) error) (uint64, error) { return dissect.FileRecords(ctx, name, f) })
 	}
 	return judge(names, streams, cfg)
 }
 
 // Read judges one capture.
 func Read(in io.Reader, cfg Config) (*Report, error) {
-	return judge([]string{""}, []stream{func(f func(*dissect.Packet) error) error { return dissect.Read(in, f) }}, cfg)
+	return judge([]string{""}, []stream{func(f func(*pcap.Record) error) (uint64, error) { return dissect.Records(in, f) }}, cfg)
 }
 
-// stream calls f with each packet of a capture.
-type stream func(f func(*dissect.Packet) error) error
+// stream calls f with each record of a capture. It returns how many packets the capture has lost, as far as the file says so.
+type stream func(f func(*pcap.Record) error) (lost uint64, err error)
 
 // errStop ends a stream early.
 var errStop = errors.New("stop")
 
-// packets makes an iterator of a stream. A packet is valid until the next. The error of the stream goes to err.
-func (s stream) packets(err *error) iter.Seq[*dissect.Packet] {
-	return func(yield func(*dissect.Packet) bool) {
-		e := s(func(p *dissect.Packet) error {
-			if !yield(p) {
+// source is a stream that records are taken from.
+type source struct {
+	stream stream
+	lost   uint64
+	err    error
+}
+
+// records makes an iterator of a stream. A record is valid until the next.
+func (s *source) records() iter.Seq[*pcap.Record] {
+	return func(yield func(*pcap.Record) bool) {
+		s.lost, s.err = s.stream(func(rec *pcap.Record) error {
+			if !yield(rec) {
 				return errStop
 			}
 			return nil
 		})
-		if e != nil && e != errStop {
-			*err = e
+		if s.err == errStop {
+			s.err = nil
 		}
 	}
 }
@@ -55,32 +63,47 @@ func judge(names []string, streams []stream, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	v.report.Files = names
-	errs := make([]error, len(streams))
-	if len(streams) == 1 {
-		for p := range streams[0].packets(&errs[0]) {
-			v.add(0, p)
-		}
-		return v.Done(), errs[0]
-	}
-	heads := make([]*dissect.Packet, len(streams))
-	nexts := make([]func() (*dissect.Packet, bool), len(streams))
+	sources := make([]*source, len(streams))
 	for i, s := range streams {
-		next, stop := iter.Pull(s.packets(&errs[i]))
+		sources[i] = &source{stream: s}
+	}
+	if len(sources) == 1 {
+		for rec := range sources[0].records() {
+			v.Add(0, rec)
+		}
+	} else {
+		v.merge(sources)
+	}
+	for i, s := range sources {
+		if s.lost > 0 {
+			v.dropped(i, s.lost)
+		}
+		err = errors.Join(err, s.err)
+	}
+	return v.Done(), err
+}
+
+// merge judges the records of several files in the order of their times.
+func (v *Verifier) merge(sources []*source) {
+	heads := make([]*pcap.Record, len(sources))
+	nexts := make([]func() (*pcap.Record, bool), len(sources))
+	for i, s := range sources {
+		next, stop := iter.Pull(s.records())
 		defer stop()
 		nexts[i] = next
 		heads[i], _ = next()
 	}
 	for {
 		first := -1
-		for i, p := range heads {
-			if p != nil && (first < 0 || p.Time.Before(heads[first].Time)) {
+		for i, rec := range heads {
+			if rec != nil && (first < 0 || rec.Time.Before(heads[first].Time)) {
 				first = i
 			}
 		}
 		if first < 0 {
-			return v.Done(), errors.Join(errs...)
+			return
 		}
-		v.add(first, heads[first])
+		v.Add(first, heads[first])
 		heads[first], _ = nexts[first]()
 	}
 }

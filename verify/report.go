@@ -62,6 +62,7 @@ const (
 	LimitOwn       LimitKind = "own"       // opcodes of this stack, which no standard has rules for
 	LimitUnseen    LimitKind = "unseen"    // an end breaks a rule, or the capture has lost a packet
 	LimitCopy      LimitKind = "copy"      // a packet was sent twice, or the network has doubled it
+	LimitTime      LimitKind = "time"      // packets have no time
 	LimitCounter   LimitKind = "counter"   // a counter: where the capture was made, what it counts is not seen
 	LimitDropped   LimitKind = "dropped"   // the capture has lost packets
 )
@@ -76,8 +77,9 @@ var limitSentences = map[LimitKind]string{
 	LimitMany:      "More connections are in the capture than are followed; the packets of the others were judged one by one only.",
 	LimitUnseen:    "A packet breaks the rule, or the capture has lost one that explains it (Config.Complete, --complete: it has not).",
 	LimitCopy:      "A packet without an identification comes twice; it was sent twice, which breaks the rule, or the network has doubled it.",
+	LimitTime:      "Packets have no time, as those of simple packet blocks; what needs it was not judged.",
 	LimitCounter:   "What the counter counts cannot be seen at the place of the capture (Config.At and Complete, --at and --complete).",
-	LimitDropped:   "The capture has lost packets: one that both ends know is not in it. Rules that need every packet were not applied.",
+	LimitDropped:   "The capture has lost packets: the file says so, or both ends know of one that is not in it. Rules that need every packet were not applied.",
 	LimitOwn:       "Opcodes of this stack's own transport (docs/dc.md) were judged one by one only.",
 }
 

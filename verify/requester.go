@@ -327,7 +327,10 @@ func (h *half) placeInMessage(p *packet) {
 		m.kind, m.first, m.left = kind, p.frame, -1
 	}
 	h.size(p)
-	if m.left >= 0 && !p.Cut {
+	if p.Cut {
+		m.left = -1
+	}
+	if m.left >= 0 {
 		m.left -= int64(n)
 		if m.left < 0 || fl&bth.Last != 0 && m.left != 0 {
 			more := "more"

@@ -62,6 +62,9 @@ const (
 	// Complete: nothing that passed the place of the capture is missing in it. A packet that is missing could explain what the
 	// rule finds.
 	Complete Needs = 1 << 1
+
+	// Clock: packets have times.
+	Clock Needs = 1 << 2
 )
 
 // Rule is a row of the table of rules.

@@ -143,7 +143,7 @@ func (r *Report) writeLimits(w io.Writer) {
 			where = " in " + first.Flow
 		}
 		from := ""
-		if first.First != (Frame{}) {
+		if first.First.Number != 0 {
 			from = fmt.Sprintf(" from frame %v", first.First)
 		}
 		fmt.Fprintf(w, "cannot tell: %s%s, %s%s: %s\n", k, where, count(times, "time"), from, first.Sentence)

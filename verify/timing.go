@@ -91,7 +91,9 @@ func (v *Verifier) finish() {
 		h.report.MTU = h.flow.mtu
 		h.report.Missing += h.gaps.Missing()
 	}
-	v.report.Times = v.times.distributions()
+	if v.now == nil || !v.now.Time.IsZero() {
+		v.report.Times = v.times.distributions()
+	}
 	for _, s := range Scopes {
 		if sp := v.cnps.spacing[s]; sp != nil {
 			v.report.CNPs = append(v.report.CNPs, *sp)

@@ -3,6 +3,7 @@ package verify
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -76,10 +77,11 @@ type Verifier struct {
 	tallies map[bth.GID]*hostTally // of hosts whose counters are known
 	hosts   []*hostTally
 
-	complete bool  // nothing is missing in the capture, as far as is known
-	lost     Frame // shows that something is
+	complete bool // nothing is missing in the capture, as far as is known
+	doubted  bool // it was taken to be complete at first, or the file says that it is not
 
-	now *packet // being judged
+	parsed dissect.Packet
+	now    *packet // being judged
 }
 
 // ErrContradiction says that a configuration has both Complete and Dropped.
@@ -126,9 +128,8 @@ type packet struct {
 
 // Add judges the next packet of a file.
 func (v *Verifier) Add(file int, rec *pcap.Record) {
-	var p dissect.Packet
-	p.ParseRecord(rec)
-	v.add(file, &p)
+	v.parsed.ParseRecord(rec)
+	v.add(file, &v.parsed)
 }
 
 func (v *Verifier) add(file int, d *dissect.Packet) {
@@ -217,13 +218,24 @@ func (v *Verifier) cannotTell(id RuleID) {
 // nothing is missing is withdrawn in the end.
 func (v *Verifier) incomplete() {
 	if v.complete && !v.cfg.certain {
-		v.complete, v.lost = false, v.now.frame
+		v.complete, v.doubted = false, true
+		v.limit(LimitDropped, "", v.now)
 	}
+}
+
+// dropped notes that a file says that the capture has lost packets.
+func (v *Verifier) dropped(file int, n uint64) {
+	if v.cfg.certain {
+		return
+	}
+	v.complete, v.doubted = false, true
+	v.limit(LimitDropped, "", &packet{frame: Frame{file, 0}})
+	v.report.Limits[v.limits[limitKey{kind: LimitDropped}]].Count += int(min(n, math.MaxInt32)) - 1
 }
 
 // withdraw removes what was found because nothing was missing in the capture, if something is.
 func (v *Verifier) withdraw() {
-	if v.lost == (Frame{}) {
+	if !v.doubted {
 		return
 	}
 	v.report.Findings = slices.DeleteFunc(v.report.Findings, func(f Finding) bool {
@@ -233,12 +245,15 @@ func (v *Verifier) withdraw() {
 		v.limitOf(LimitUnseen, f.Rule, "", &packet{frame: f.Frames[len(f.Frames)-1]})
 		return true
 	})
-	v.limit(LimitDropped, "", &packet{frame: v.lost})
 }
 
 // record makes a finding. It is doubtful if a packet that the capture has lost would explain it.
 func (v *Verifier) record(id RuleID, d *Departure, doubtful bool, others []Frame, format string, args ...any) {
 	if v.skip[id] {
+		return
+	}
+	if byID[id].Needs&Clock != 0 && v.now.Time.IsZero() {
+		v.limit(LimitTime, "", v.now)
 		return
 	}
 	others = slices.DeleteFunc(slices.Clone(others), func(o Frame) bool { return o == v.now.frame })

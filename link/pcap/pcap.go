@@ -183,6 +183,7 @@ const (
 	blockInterface = 1
 	blockPacketOld = 2
 	blockSimple    = 3
+	blockStats     = 5
 	blockPacket    = 6
 
 	orderMark = 0x1A2B3C4D
@@ -196,6 +197,9 @@ const (
 	optTsOffset = 14 // interface
 	optFlags    = 2  // packet
 	optPacketID = 5  // packet
+	optDrops    = 4  // packet: lost before it
+	optIfDrop   = 5  // statistics: lost by the interface
+	optOSDrop   = 7  // statistics: lost by the operating system
 
 	flagsDirection = 3
 	flagsIn        = 1

@@ -39,6 +39,26 @@ type Reader struct {
 	// pcapng
 	ifaces  []ifaceInfo // of the current section
 	ifaces0 int         // number of those in earlier sections
+	lost    lost
+}
+
+// lost is what a file says of packets that the capture has lost.
+type lost struct {
+	total   map[int]uint64 // by interface, of the statistics
+	packets uint64         // sum of what the packets say
+}
+
+// Interfaces returns how many interfaces the file has described so far. A classic file describes none.
+func (r *Reader) Interfaces() int { return r.ifaces0 + len(r.ifaces) }
+
+// Lost returns how many packets the capture has lost, as far as the file has said so: in the statistics of pcapng,
+// which mostly are at its end, and with its packets.
+func (r *Reader) Lost() uint64 {
+	sum := uint64(0)
+	for _, n := range r.lost.total {
+		sum += n
+	}
+	return max(sum, r.lost.packets)
 }
 
 // ifaceInfo has the fields of an interface description that concern packets.
@@ -189,6 +209,8 @@ func (r *Reader) nextNG() error {
 		switch kind {
 		case blockInterface:
 			err = r.iface(&left)
+		case blockStats:
+			err = r.statistics(&left)
 		case blockPacket, blockPacketOld, blockSimple:
 			err = r.packetNG(kind, &left)
 		}
@@ -300,6 +322,30 @@ func (r *Reader) iface(left *int64) error {
 	return err
 }
 
+// statistics reads the statistics of an interface. Later ones of the same interface count from the beginning, too.
+func (r *Reader) statistics(left *int64) error {
+	h, err := r.part(12, left)
+	if err != nil {
+		return err
+	}
+	iface := r.order.Uint32(h)
+	if uint64(iface) >= uint64(len(r.ifaces)) {
+		return r.bad("statistics of interface %d, of %d", iface, len(r.ifaces))
+	}
+	var sum uint64
+	err = r.options(left, func(code uint16, v []byte) error {
+		if (code == optIfDrop || code == optOSDrop) && len(v) == 8 {
+			sum += r.order.Uint64(v)
+		}
+		return nil
+	})
+	if r.lost.total == nil {
+		r.lost.total = map[int]uint64{}
+	}
+	r.lost.total[r.ifaces0+int(iface)] = sum
+	return err
+}
+
 // options reads options up to the end of the block or the end mark.
 func (r *Reader) options(left *int64, f func(code uint16, v []byte) error) error {
 	for *left >= 4+4 {
@@ -386,6 +432,8 @@ func (r *Reader) packetNG(kind uint32, left *int64) error {
 		switch {
 		case code == optComment:
 			rec.Comment = string(v)
+		case code == optDrops && len(v) == 8:
+			r.lost.packets += o.Uint64(v)
 		case code == optPacketID && len(v) == 8:
 			rec.ID = o.Uint64(v)
 		case code == optFlags && len(v) == 4:

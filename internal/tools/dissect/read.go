@@ -18,6 +18,20 @@ import (
 // ReadFile returns the first error of f. For a damaged file it returns an error after all packets
 // before the damage.
 func ReadFile(ctx context.Context, name string, f func(*Packet) error) error {
+	return open(ctx, name, func(in io.Reader) error { return Read(in, f) })
+}
+
+// FileRecords calls f with each record of a capture. It returns how many packets the file says that the capture has lost.
+func FileRecords(ctx context.Context, name string, f func(*pcap.Record) error) (lost uint64, err error) {
+	err = open(ctx, name, func(in io.Reader) (err error) {
+		lost, err = Records(in, f)
+		return err
+	})
+	return lost, err
+}
+
+// open calls use with a file, or with standard input.
+func open(ctx context.Context, name string, use func(io.Reader) error) error {
 	var in io.Reader
 	if name == "-" {
 		stdin, w := io.Pipe()
@@ -36,10 +50,40 @@ func ReadFile(ctx context.Context, name string, f func(*Packet) error) error {
 		defer file.Close()
 		in = file
 	}
-	if err := Read(in, f); err != nil {
+	if err := use(in); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
+}
+
+// Records is [FileRecords] of a stream. A record is valid until f returns. The packets of several interfaces are
+// given out in the order of their times; each interface keeps the order of the file.
+func Records(in io.Reader, f func(*pcap.Record) error) (lost uint64, err error) {
+	r, err := pcap.NewReader(in)
+	if err != nil {
+		return 0, err
+	}
+	var m merger
+	for {
+		rec, err := r.Next()
+		if err != nil {
+			if e := m.flush(f); e != nil {
+				return r.Lost(), e
+			}
+			if err == io.EOF {
+				err = nil
+			}
+			return r.Lost(), err
+		}
+		if r.Interfaces() < 2 {
+			err = f(&rec)
+		} else {
+			err = m.add(&rec, f)
+		}
+		if err != nil {
+			return r.Lost(), err
+		}
+	}
 }
 
 // Read is [ReadFile] of a stream.
