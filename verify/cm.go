@@ -38,6 +38,7 @@ type sentMAD struct {
 	contents uint64
 	frame    Frame
 	at       time.Time // the latest
+	seen     time.Time // the latest, or a copy of it that the network made
 	times    int
 	id       uint16
 
@@ -72,8 +73,11 @@ type sidrKey struct {
 	tid  uint64
 }
 
-// maxExchanges bounds the memory that a hostile capture can take.
-const maxExchanges = 1 << 14
+// Bounds of the memory that a hostile capture can take: exchanges, and different messages of each.
+const (
+	maxExchanges = 1 << 14
+	maxMessages  = 64
+)
 
 func (m *managers) init() { m.exchanges, m.sidr = map[commKey]*exchange{}, map[sidrKey]*query{} }
 
@@ -184,11 +188,12 @@ func (v *Verifier) once(p *packet, x *exchange, tid uint64) bool {
 	now := hash(p.Frame.Payload())
 	id := ipID(p)
 	if s == nil {
-		if len(x.sent) < maxGaps {
-			x.sent[k] = &sentMAD{tid: tid, contents: now, frame: p.frame, at: p.Time, times: 1, id: id, in: p.in, wait: x.answerTime(p)}
+		if len(x.sent) < maxMessages {
+			x.sent[k] = &sentMAD{tid: tid, contents: now, frame: p.frame, at: p.Time, seen: p.Time, times: 1, id: id, in: p.in, wait: x.answerTime(p)}
 		}
 		return true
 	}
+	s.seen = p.Time
 	if id != 0 && s.id == id {
 		return false // a copy by the network
 	}

@@ -61,7 +61,7 @@ func (v *Verifier) goesOn(p *packet, x *exchange) {
 		return
 	}
 	for k, s := range x.sent {
-		if k.from == x.ends[1-from] && s.at.After(r.at) && (k.kind == cm.AttrREQ || k.kind == cm.AttrREP) {
+		if k.from == x.ends[1-from] && s.seen.After(r.at) && (k.kind == cm.AttrREQ || k.kind == cm.AttrREP) {
 			x.rejected[from] = nil // the peer began again: the REJ was lost
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/link/pcap"
 )
 
@@ -82,6 +83,31 @@ func TestDoubledIPv6(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestRejectedAgain: a REQ that the network doubled is a new one for an end that has sent its REJ and forgotten the first.
+func TestRejectedAgain(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		s := rightScene(t)
+		if again {
+			s.again("req2", "rej2", time.Millisecond)
+		}
+		s.wait(time.Second)
+		s.datagram("rep2", passive, &cm.REP{Header: cm.Header{TID: 79}, LocalID: 0xB5, RemoteID: 0xA3, QPN: 0x43, ResponderResources: 4, InitiatorDepth: 4})
+		v, _ := New(Config{Directions: true})
+		slices.SortStableFunc(s.steps, func(a, b *step) int { return int(a.at - b.at) })
+		for i, p := range s.steps {
+			if p.id = uint16(1000 + i); p.name == "req2-copy" {
+				p.id = s.step("req2").id
+			}
+			if d := [2]pcap.Direction{pcap.In, pcap.Out}[p.from]; !p.lost || d == pcap.Out {
+				v.Add(0, &pcap.Record{Time: time.Unix(1000, 0).Add(p.at), Data: s.frame(p, passive), LinkType: pcap.Ethernet, Direction: d, Number: i + 1})
+			}
+		}
+		if _, byRule := unexplained(v.Done()); byRule[cmRejected] > 0 == again {
+			t.Errorf("REQ again: %v, found %v", again, byRule)
 		}
 	}
 }

@@ -163,6 +163,7 @@ const (
 	maxRequests = 8192
 	maxGaps     = 1024
 	maxRecent   = 64
+	maxParts    = 64 // of a READ that are told apart
 )
 
 // farJump is a distance of PSNs that no window of a connection has: another one has begun.

@@ -75,6 +75,7 @@ func (h *half) placeInRead(p *packet, r *request) {
 	switch {
 	case r.open && psn == r.cursor && !first:
 	case starts && first:
+	case r.uncounted: // it may be one that is not kept
 	case h.order.late: // or it cannot be told: without an identification
 		h.implied = h.implied || r.cursor.Less(psn)
 	case starts:
@@ -108,7 +109,7 @@ func (h *half) placeInRead(p *packet, r *request) {
 		return // it is not known where the READ ends
 	}
 	switch ends := slices.Contains(r.ends, psn); {
-	case h.flow.mtu == 0 || last == ends:
+	case h.flow.mtu == 0 || last == ends || r.uncounted:
 	case psn == r.last:
 		h.v.find(readOpcode, []Frame{r.frame}, "%s has PSN %v; the READ ends at %v.", f.Info.Name, psn, r.last)
 	case last:
@@ -194,7 +195,7 @@ func (r *request) serve(psn bth.PSN) {
 	switch n := len(r.served); {
 	case n > 0 && r.served[n-1].To.Add(1) == psn:
 		r.served[n-1].To = psn
-	case n >= maxGaps:
+	case n >= maxParts:
 		r.uncounted = true
 	default:
 		r.served = append(r.served, psngap.Range{From: psn, To: psn})

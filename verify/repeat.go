@@ -212,7 +212,7 @@ func (h *half) partAgain(p *packet, r *request) {
 
 // restartAt notes that responses from one PSN to another were requested again.
 func (r *request) restartAt(from, to bth.PSN) {
-	if len(r.starts) >= maxGaps {
+	if len(r.starts) >= maxParts {
 		r.uncounted = true
 		return
 	}
