@@ -131,15 +131,15 @@ func (v *Verifier) moreTime(p *packet, m *cm.MRA) {
 		return
 	}
 	if of.delayed.times == 0 {
-		v.answered(p, x, v.kindOf(m.Of), of.tid)
+		v.answered(p, x, delayedBy(m.Of), of.tid)
 	}
 	of.delayed.times++
 	of.delayed.until, of.delayed.frame = p.Time.Add(cm.ResponseTimeout(m.ServiceTimeout)), p.frame
 	of.delayed.in, of.delayed.out = p.in, p.out
 }
 
-// kindOf returns the message that an MRA delays.
-func (*Verifier) kindOf(s cm.Subject) cm.Attribute {
+// delayedBy returns the message that an MRA delays.
+func delayedBy(s cm.Subject) cm.Attribute {
 	switch s {
 	case cm.OfREQ:
 		return cm.AttrREQ

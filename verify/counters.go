@@ -132,7 +132,7 @@ const (
 
 // hostTally counts the events of a host.
 type hostTally struct {
-	counts []HostCounters
+	counts *HostCounters
 	n      [numEvents]int
 	frames [numEvents][]Frame // the first ones
 	placed bool               // packets of the host were captured there
@@ -191,7 +191,7 @@ func (c *comparison) bounds(t *hostTally, h *HostCounters, complete bool) (least
 func (v *Verifier) initCounters() {
 	v.tallies = map[bth.GID]*hostTally{}
 	for _, h := range v.cfg.Counters {
-		t := &hostTally{counts: []HostCounters{h}}
+		t := &hostTally{counts: &h}
 		v.hosts = append(v.hosts, t)
 		for _, a := range h.Addrs {
 			v.tallies[bth.GIDFrom(a)] = t
@@ -259,16 +259,15 @@ func (v *Verifier) compare() {
 	}
 	for _, t := range v.hosts {
 		t.n[perhapsDuplicates] += t.n[duplicates]
-		for _, c := range t.counts {
-			for i := range comparisons {
-				v.compareCounters(t, &c, &comparisons[i])
-			}
+		for i := range comparisons {
+			v.compareCounters(t, &comparisons[i])
 		}
 	}
 }
 
 // compareCounters compares the counters of a row.
-func (v *Verifier) compareCounters(t *hostTally, c *HostCounters, row *comparison) {
+func (v *Verifier) compareCounters(t *hostTally, row *comparison) {
+	c := t.counts
 	for _, name := range row.names {
 		n, ok := c.Counts[name]
 		if !ok || v.skip[row.rule] {

@@ -83,12 +83,6 @@ func (l *List) Covers(psn bth.PSN) bool {
 	return i < len(l.ranges) && !psn.Less(l.ranges[i].From)
 }
 
-// Within reports whether a PSN from one to another, both included, is missing.
-func (l *List) Within(from, to bth.PSN) bool {
-	i := l.search(from)
-	return i < len(l.ranges) && !to.Less(l.ranges[i].From)
-}
-
 // Missing counts the PSNs that are missing.
 func (l *List) Missing() (n int) {
 	for _, r := range l.ranges {
