@@ -4,6 +4,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/recent"
 	"github.com/goroce/roce/mono"
 )
 
@@ -31,6 +32,8 @@ type dcInitiator struct {
 
 // dcContext is a connection at the target.
 type dcContext struct {
+	recent.Entry[*dcContext] // by its last packet
+
 	qpn        bth.QPN // of the initiator
 	number     uint32  // drawn at random: who has not seen ACCEPT has to guess it
 	connection uint32  // the initiator's number of it
@@ -39,12 +42,9 @@ type dcContext struct {
 	mtu        bth.MTU
 	queued     bool // on target.ready
 	proven     bool // a request has come: its sender has received ACCEPT
-	used       mono.Time
 	source     *dcSource
 	responder  *QP // nil before the first packet of data, and when the initiator has left
-
-	older, newer *dcContext
-	sibling      *dcContext // the next older one of the same initiator
+	sibling *dcContext // the next older one of the same initiator
 }
 
 // maxDCAttempts is how many contexts of an initiator wait for the first request. It makes one attempt at a time; the others are late, or a
@@ -107,10 +107,10 @@ func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, befo
 	s := t.sources[from]
 	greedy := s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1
 	if full := len(t.contexts) >= t.MaxInitiators; greedy || full {
-		switch oldest := t.order.newer; {
+		switch oldest, used, ok := t.order.Oldest(); {
 		case before != nil:
 			q.dropContext(before)
-		case greedy || now.Sub(oldest.used) < dcEvictable:
+		case greedy || !ok || now.Sub(used) < dcEvictable:
 			return nil
 		default:
 			q.dropContext(oldest)
@@ -127,34 +127,16 @@ func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, befo
 	}
 	s.contexts++
 	c := &dcContext{qpn: p.DCETH().QPN, number: uint32(t.Rand()), connection: x.Connection, psn: p.PSN(),
-		depth: min(x.Depth, t.MaxDestRdAtomic), mtu: bth.MTU(x.MTU), used: now, source: s}
+		depth: min(x.Depth, t.MaxDestRdAtomic), mtu: bth.MTU(x.MTU), source: s}
 	for t.contexts[c.number] != nil {
 		c.number++
 	}
 	i := c.initiator()
 	c.sibling = t.initiators[i]
 	t.contexts[c.number], t.initiators[i] = c, c
-	t.append(c)
+	t.order.Add(now, &c.Entry, c)
 	q.dcDeadline = min(q.dcDeadline, now.Add(DCContextIdle))
 	return c
-}
-
-// append makes a context the newest.
-func (t *target) append(c *dcContext) {
-	last := t.order.older
-	c.older, c.newer = last, &t.order
-	last.newer, t.order.older = c, c
-}
-
-// touchContext notes a packet of a context, or one to it. The order need not be more exact than a fraction
-// of the times that depend on it.
-func (q *QP) touchContext(now mono.Time, c *dcContext) {
-	if now.Sub(c.used) < dcEvictable/8 {
-		return
-	}
-	c.used = now
-	c.older.newer, c.newer.older = c.newer, c.older
-	q.dct.append(c)
 }
 
 // dropContext ends a context. A receive that a message has begun to use is flushed.
@@ -168,7 +150,7 @@ func (q *QP) dropContext(c *dcContext) {
 
 // unlink takes a context out of the tables.
 func (t *target) unlink(c *dcContext) {
-	c.older.newer, c.newer.older = c.newer, c.older
+	t.order.Remove(&c.Entry)
 	delete(t.contexts, c.number)
 	if i := c.initiator(); t.initiators[i] != c {
 		at := t.initiators[i]
@@ -200,8 +182,8 @@ func (q *QP) forgetIdle(now mono.Time) {
 	if t == nil {
 		return
 	}
-	for c := t.order.newer; c != &t.order; c = t.order.newer {
-		if end := c.used.Add(DCContextIdle); now.Before(end) {
+	for c, used, ok := t.order.Oldest(); ok; c, used, ok = t.order.Oldest() {
+		if end := used.Add(DCContextIdle); now.Before(end) {
 			q.dcDeadline = end
 			return
 		}

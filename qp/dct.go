@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/recent"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/mr"
 )
@@ -67,7 +68,7 @@ type target struct {
 	contexts   map[uint32]*dcContext      // by number
 	initiators map[dcInitiator]*dcContext // the newest of each; see dcContext.sibling
 	sources    map[dcOrigin]*dcSource
-	order      dcContext    // a ring by the last packet, the oldest first
+	order      recent.List[*dcContext]
 	ready      []*dcContext // with answers that are due
 	replies    []dcReply
 	rings      [][]answer           // lent to contexts with answers that are due
@@ -114,7 +115,7 @@ func (q *QP) serve(c *DCTConfig) {
 	if t.MaxInitiators == 0 {
 		t.MaxInitiators = DefaultDCInitiators
 	}
-	t.order.older, t.order.newer = &t.order, &t.order
+	t.order.Slack = dcEvictable / 8
 	t.onEvent = func(_ *QP, e EventType) {
 		switch e {
 		case EventReqErr, EventAccessErr, EventFatal: // the others are of one context only
@@ -186,7 +187,7 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 		q.cnt.WrongPeer++ // of an attempt that the initiator has given up
 		return
 	}
-	q.touchContext(now, c)
+	q.dct.order.Touch(now, &c.Entry)
 	if c.responder == nil {
 		c.responder = q.newResponder(c)
 	}
@@ -230,7 +231,7 @@ func (q *QP) handleConnect(now mono.Time, p *frame.Packet) {
 	switch {
 	case c != nil: // doubled, or ACCEPT was lost
 		q.cnt.DuplicateRequest++
-		q.touchContext(now, c)
+		q.dct.order.Touch(now, &c.Entry)
 		q.acceptInitiator(c)
 		return
 	case known.used != nil && int32(x.Connection-known.used.connection) < 0: // late
@@ -294,7 +295,7 @@ func (q *QP) emitTarget(now mono.Time, sink frame.Sink) (more bool) {
 		res := emitted
 		for i := 0; i < dcTurn && res == emitted && c.responder != nil; i++ {
 			if res = c.responder.emitResponse(sink); res == emitted {
-				q.touchContext(now, c) // the initiator of a long READ is silent while it gets the data
+				q.dct.order.Touch(now, &c.Entry) // the initiator of a long READ is silent while it gets the data
 			}
 		}
 		if res == blocked {

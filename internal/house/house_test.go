@@ -31,6 +31,7 @@ var layers = map[string]int{
 	"internal/fifo":     0,
 	"bth":               1,
 	"internal/deadline": 1,
+	"internal/recent":   1,
 	"bth/frame":         2,
 	"mr":                3,
 	"cq":                3,
