@@ -7,18 +7,34 @@
 // packet has only the number of the queue pair that it is for, so that is a guess: the response
 // must come from the address that the requests went to, and acknowledge a PSN that was requested.
 //
-// A Table does no I/O. It allocates for a new connection only, and its memory is bounded.
+// A Table does no I/O, and takes the time as an argument. It allocates for a new connection only. Its memory is bounded: it
+// forgets connections that were ended by the connection manager (DREQ, REJ) or were silent for long, and when it is full
+// those that were silent for longest. Forgotten says how many of them were in use.
 package conntrack
 
 import (
+	"slices"
+	"time"
+
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/recent"
+	"github.com/goroce/roce/mono"
 )
 
 const (
 	maxFlows    = 1 << 17 // directions of connections
-	maxRequests = 1 << 12 // of the connection manager, without their REP
+	maxRequests = 1 << 12 // of the connection manager
 	maxOpen     = 1 << 12 // flows without the opposite direction
+)
+
+// When connections are forgotten.
+const (
+	// Idle is how long a connection is in use after a packet. Within this time packets are sent again.
+	Idle = time.Minute
+
+	closedTime = time.Minute // after its end: packets of it may be late, and must begin no connection
+	silentTime = time.Hour   // after its last packet, although nobody has ended it
 )
 
 // Place is where a packet belongs.
@@ -34,22 +50,40 @@ type end struct {
 	qpn  bth.QPN
 }
 
+// conn is a connection, of one direction until the opposite one is found.
+type conn struct {
+	recent.Entry[*conn] // of Table.live or Table.closed
+	number              int
+	flows               [2]*flow
+	closed              bool
+}
+
+// over reports whether the time has come to forget a connection.
+func (c *conn) over(now mono.Time) bool {
+	if c.closed {
+		return now.Sub(c.Used()) > closedTime
+	}
+	return now.Sub(c.Used()) > silentTime
+}
+
 // flow is what goes to one queue pair.
 type flow struct {
 	to    end
-	conn  int
+	conn  *conn // nil: the table has forgotten it
 	src   bth.GID
 	start bth.PSN // of the requests
 	last  bth.PSN // the latest PSN that was requested
 	known bool    // start and last are set
 	peer  *flow   // the opposite direction; nil: not known yet
-	cm    bool    // known from a handshake
 }
 
-// request is a REQ that waits for its REP.
+// request is a REQ.
 type request struct {
+	recent.Entry[*request]
+	sender
 	qpn   bth.QPN
 	start bth.PSN
+	made  *conn // the connection that it has become; nil: none yet
 }
 
 // sender names a REQ: its source, and the identifier it chose.
@@ -60,48 +94,60 @@ type sender struct {
 
 // Table has the connections. The zero value is not usable: see New.
 type Table struct {
-	flows    map[end]*flow
-	requests map[sender]request
-	open     []*flow // without the opposite direction, oldest first
-	conns    int
+	flows     map[end]*flow
+	live      recent.List[*conn] // by their last packet
+	closed    recent.List[*conn] // by their end
+	requests  map[sender]*request
+	asked     recent.List[*request]
+	open      []*flow // without the opposite direction, oldest first
+	conns     int
+	forgotten uint64
 }
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{flows: make(map[end]*flow), requests: make(map[sender]request)}
+	return &Table{flows: make(map[end]*flow), live: recent.List[*conn]{Slack: Idle / 64}, requests: make(map[sender]*request)}
 }
 
 // Len returns how many connections were seen.
 func (t *Table) Len() int { return t.conns }
 
+// Forgotten returns how many connections that were in use the table has forgotten because it was full. The next packet of such
+// a connection began another one.
+func (t *Table) Forgotten() uint64 { return t.forgotten }
+
 // Observe notes a packet from src to dst, and says where it belongs.
-func (t *Table) Observe(src, dst bth.GID, p *bth.Packet) Place {
+func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 	qpn := p.DestQPN()
-	switch {
-	case qpn == bth.QPNGSI:
-		t.manage(src, dst, p)
+	if qpn == bth.QPNGSI {
+		t.manage(now, src, dst, p)
 		return Place{}
-	case p.Op.Transport() == bth.UD || p.Op == bth.CNP:
-		f := t.flows[end{dst, qpn}]
-		if f == nil {
-			return Place{}
-		}
-		return Place{Conn: f.conn}
 	}
 	f := t.flows[end{dst, qpn}]
-	if f == nil {
-		if f = t.add(end{dst, qpn}, src); f == nil {
-			return Place{}
-		}
+	if f != nil && f.conn.over(now) {
+		t.forget(f.conn)
+		f = nil
+	}
+	datagram := p.Op.Transport() == bth.UD || p.Op == bth.CNP
+	switch {
+	case f == nil && datagram:
+		return Place{}
+	case f == nil:
+		f = t.add(now, end{dst, qpn}, src)
+	case !f.conn.closed:
+		t.live.Touch(now, &f.conn.Entry)
+	}
+	if datagram {
+		return Place{Conn: f.conn.number}
 	}
 	if p.Info.Flags&bth.Response != 0 {
-		if f.peer == nil {
+		if f.peer == nil && !f.conn.closed {
 			t.pair(f, src, dst, p.PSN())
 		}
 		if f.peer == nil || !f.peer.known {
-			return Place{Conn: f.conn}
+			return Place{Conn: f.conn.number}
 		}
-		return Place{f.conn, int(p.PSN().Sub(f.peer.start)), true}
+		return Place{f.conn.number, int(p.PSN().Sub(f.peer.start)), true}
 	}
 	last := p.PSN()
 	if p.Info.Flags&bth.Read != 0 {
@@ -113,17 +159,13 @@ func (t *Table) Observe(src, dst bth.GID, p *bth.Packet) Place {
 	} else if f.last.Less(last) {
 		f.last = last
 	}
-	return Place{f.conn, int(p.PSN().Sub(f.start)), true}
+	return Place{f.conn.number, int(p.PSN().Sub(f.start)), true}
 }
 
-// add begins a connection with the packets to one of its ends. It returns nil if the table is full.
-func (t *Table) add(to end, src bth.GID) *flow {
-	if len(t.flows) >= maxFlows {
-		return nil
-	}
-	t.conns++
-	f := &flow{to: to, conn: t.conns, src: src}
-	t.flows[to] = f
+// add begins a connection with the packets to one of its ends.
+func (t *Table) add(now mono.Time, to end, src bth.GID) *flow {
+	f := &flow{to: to, src: src}
+	t.begin(now, f, nil)
 	if len(t.open) == maxOpen {
 		t.open = append(t.open[:0], t.open[1:]...)
 	}
@@ -131,64 +173,154 @@ func (t *Table) add(to end, src bth.GID) *flow {
 	return f
 }
 
-// pair looks for the requests that a response to flow f answers.
+// begin begins a connection of one or two flows.
+func (t *Table) begin(now mono.Time, flows ...*flow) *conn {
+	t.makeRoom(now)
+	t.conns++
+	c := &conn{number: t.conns}
+	for i, f := range flows {
+		if f != nil {
+			f.conn, c.flows[i], t.flows[f.to] = c, f, f
+		}
+	}
+	t.live.Add(now, &c.Entry, c)
+	return c
+}
+
+// makeRoom forgets the connections whose time has come, and then others, until there is room for one more.
+func (t *Table) makeRoom(now mono.Time) {
+	for _, list := range []*recent.List[*conn]{&t.closed, &t.live} {
+		for c, _, ok := list.Oldest(); ok && c.over(now); c, _, ok = list.Oldest() {
+			t.forget(c)
+		}
+	}
+	for len(t.flows)+2 > maxFlows {
+		c, used, ok := t.closed.Oldest()
+		if !ok {
+			if c, used, _ = t.live.Oldest(); now.Sub(used) < Idle {
+				t.forgotten++
+			}
+		}
+		t.forget(c)
+	}
+}
+
+// forget removes a connection.
+func (t *Table) forget(c *conn) {
+	if c.closed {
+		t.closed.Remove(&c.Entry)
+	} else {
+		t.live.Remove(&c.Entry)
+	}
+	for _, f := range c.flows {
+		if f != nil {
+			delete(t.flows, f.to)
+			f.conn = nil
+		}
+	}
+}
+
+// end notes that a connection is over.
+func (t *Table) end(now mono.Time, c *conn) {
+	if c == nil || c.closed {
+		return
+	}
+	t.live.Remove(&c.Entry)
+	c.closed = true
+	t.closed.Add(now, &c.Entry, c)
+}
+
+// pair looks for the requests that a response to flow f answers. The two flows are one connection then, with the lower number.
 func (t *Table) pair(f *flow, src, dst bth.GID, psn bth.PSN) {
 	for i := len(t.open) - 1; i >= 0; i-- {
 		q := t.open[i]
-		if q == f || q.src != dst || q.to.addr != src || !q.known || psn.Less(q.start) || q.last.Less(psn) {
+		if q == f || q.conn == nil || q.conn.closed || q.src != dst || q.to.addr != src || !q.known || psn.Less(q.start) || q.last.Less(psn) {
 			continue
 		}
-		q.peer, f.peer = f, q
-		f.conn = min(f.conn, q.conn)
-		q.conn = f.conn
+		c, other := f.conn, q.conn
+		if other.number < c.number {
+			c, other = other, c
+		}
+		t.live.Remove(&other.Entry)
+		q.peer, f.peer, q.conn, f.conn, c.flows = f, q, c, c, [2]*flow{f, q}
 		t.prune()
 		return
 	}
 }
 
-// prune forgets the open flows that have found the opposite direction.
+// prune removes from the open flows those that have found the opposite direction, and those that are forgotten.
 func (t *Table) prune() {
-	n := 0
-	for _, f := range t.open {
-		if f.peer == nil {
-			t.open[n] = f
-			n++
-		}
-	}
-	clear(t.open[n:])
-	t.open = t.open[:n]
+	t.open = slices.DeleteFunc(t.open, func(f *flow) bool { return f.peer != nil || f.conn == nil })
 }
 
-// manage takes a management datagram.
-func (t *Table) manage(src, dst bth.GID, p *bth.Packet) {
+// manage takes a management datagram. A DREQ that arrives ends the connection; so the DREP tells nothing.
+func (t *Table) manage(now mono.Time, src, dst bth.GID, p *bth.Packet) {
 	m, err := cm.DecodeMAD(p.Payload())
 	if err != nil {
 		return
 	}
 	switch m := m.(type) {
 	case *cm.REQ:
-		if len(t.requests) >= maxRequests {
-			clear(t.requests) // of a flood; the connections of those are found by their packets
-		}
-		t.requests[sender{src, m.LocalID}] = request{m.QPN, m.StartingPSN}
+		r := t.request(now, sender{src, m.LocalID})
+		r.qpn, r.start = m.QPN, m.StartingPSN
 	case *cm.REP:
-		q, ok := t.requests[sender{dst, m.RemoteID}]
-		if !ok || len(t.flows)+2 > maxFlows {
-			return
+		if r := t.requests[sender{dst, m.RemoteID}]; r != nil {
+			r.made = t.accept(now, end{dst, r.qpn}, end{src, m.QPN}, r.start, m.StartingPSN)
 		}
-		t.accept(end{dst, q.qpn}, end{src, m.QPN}, q.start, m.StartingPSN)
+	case *cm.REJ:
+		t.reject(now, sender{dst, m.RemoteID}) // the REQ of the receiver is refused,
+		t.reject(now, sender{src, m.LocalID})  // or the REP that has answered one of the sender
+	case *cm.DREQ:
+		if f := t.flows[end{dst, m.RemoteQPN}]; f != nil && f.src == src {
+			t.end(now, f.conn)
+		}
 	}
 }
 
-// accept notes a connection of two ends and the first PSNs to them.
-func (t *Table) accept(active, passive end, toActive, toPassive bth.PSN) {
-	a, p := t.flows[active], t.flows[passive]
-	if a != nil && a.cm && a.peer == p && a.start == toActive && p.start == toPassive {
-		return // the REP was repeated
+// request returns the REQ of a sender, a new one if there is none. It forgets the oldest REQ when there are too many: the
+// connection of that one is found by its packets.
+func (t *Table) request(now mono.Time, of sender) *request {
+	if r := t.requests[of]; r != nil {
+		t.asked.Renew(now, &r.Entry)
+		return r
 	}
-	t.conns++
-	a = &flow{to: active, conn: t.conns, src: passive.addr, start: toActive, last: toActive, known: true, cm: true}
-	p = &flow{to: passive, conn: t.conns, src: active.addr, start: toPassive, last: toPassive, known: true, cm: true}
+	if len(t.requests) >= maxRequests {
+		oldest, _, _ := t.asked.Oldest()
+		t.drop(oldest)
+	}
+	r := &request{sender: of}
+	t.asked.Add(now, &r.Entry, r)
+	t.requests[of] = r
+	return r
+}
+
+// drop forgets a REQ.
+func (t *Table) drop(r *request) {
+	t.asked.Remove(&r.Entry)
+	delete(t.requests, r.sender)
+}
+
+// reject notes that a connection does not come about.
+func (t *Table) reject(now mono.Time, of sender) {
+	if r := t.requests[of]; r != nil {
+		t.end(now, r.made)
+		t.drop(r)
+	}
+}
+
+// accept notes a connection of two ends and the first PSNs to them, and returns it.
+func (t *Table) accept(now mono.Time, active, passive end, toActive, toPassive bth.PSN) *conn {
+	a, p := t.flows[active], t.flows[passive]
+	if a != nil && p != nil && a.peer == p && a.known && p.known && a.start == toActive && p.start == toPassive {
+		return a.conn // the REP was repeated
+	}
+	for _, f := range []*flow{a, p} {
+		if f != nil && f.conn != nil { // of an earlier connection
+			t.forget(f.conn)
+		}
+	}
+	a = &flow{to: active, src: passive.addr, start: toActive, last: toActive, known: true}
+	p = &flow{to: passive, src: active.addr, start: toPassive, last: toPassive, known: true}
 	a.peer, p.peer = p, a
-	t.flows[active], t.flows[passive] = a, p
+	return t.begin(now, a, p)
 }

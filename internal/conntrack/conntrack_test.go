@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/conntrack"
 	"github.com/goroce/roce/link/pcap"
+	"github.com/goroce/roce/mono"
 )
 
 var (
@@ -23,9 +25,10 @@ var (
 type wire struct {
 	t     *testing.T
 	table *conntrack.Table
+	now   mono.Time
 }
 
-func newWire(t *testing.T) *wire { return &wire{t, conntrack.New()} }
+func newWire(t *testing.T) *wire { return &wire{t: t, table: conntrack.New()} }
 
 func (w *wire) packet(src, dst bth.GID, f bth.Fields) conntrack.Place {
 	w.t.Helper()
@@ -35,7 +38,7 @@ func (w *wire) packet(src, dst bth.GID, f bth.Fields) conntrack.Place {
 	if err := p.Parse(b); err != nil {
 		w.t.Fatal(err)
 	}
-	return w.table.Observe(src, dst, &p)
+	return w.table.Observe(w.now, src, dst, &p)
 }
 
 func (w *wire) want(src, dst bth.GID, op bth.Opcode, qpn bth.QPN, psn bth.PSN, want conntrack.Place) {
@@ -111,6 +114,104 @@ func TestOutOfBand(t *testing.T) {
 	w.want(bob, alice, bth.RCAck, 0x30, 9, conntrack.Place{Conn: w.table.Len() + 1})
 }
 
+// connect makes the connection of a REQ with this identifier, between queue pairs of that number and the next one.
+func (w *wire) connect(id cm.CommID, qpn bth.QPN) {
+	w.t.Helper()
+	w.mad(alice, bob, &cm.REQ{LocalID: id, QPN: qpn, StartingPSN: 100, MTU: bth.MTU1024})
+	w.mad(bob, alice, &cm.REP{LocalID: id + 0x1000, RemoteID: id, QPN: qpn + 1, StartingPSN: 200})
+}
+
+// A connection that was ended keeps its number for a while, for packets that are late. After that its queue pairs are strangers.
+func TestEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(w *wire)
+		over time.Duration // after so long it is forgotten
+	}{
+		{"DREQ of the active end", func(w *wire) { w.mad(alice, bob, &cm.DREQ{LocalID: 7, RemoteID: 0x1007, RemoteQPN: 0x71}) }, time.Minute},
+		{"DREQ of the passive end", func(w *wire) { w.mad(bob, alice, &cm.DREQ{LocalID: 0x1007, RemoteID: 7, RemoteQPN: 0x70}) }, time.Minute},
+		{"REJ of the REP", func(w *wire) { w.mad(alice, bob, &cm.REJ{LocalID: 7, RemoteID: 0x1007, Of: cm.OfREP}) }, time.Minute},
+		{"REJ of the passive end", func(w *wire) { w.mad(bob, alice, &cm.REJ{LocalID: 0x1007, RemoteID: 7, Of: cm.OfREQ}) }, time.Minute},
+		{"a stranger's DREQ", func(w *wire) { w.mad(carol, bob, &cm.DREQ{LocalID: 7, RemoteID: 0x1007, RemoteQPN: 0x71}) }, time.Hour},
+		{"silence", func(w *wire) {}, time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWire(t)
+			w.connect(7, 0x70)
+			tt.end(w)
+			tt.end(w)
+			w.now = w.now.Add(tt.over - time.Second)
+			w.want(bob, alice, bth.RCAck, 0x70, 203, place(1, 3))
+			if tt.over == time.Hour { // the packet has shown that it lives
+				w.now = w.now.Add(tt.over - 2*time.Second)
+				w.want(alice, bob, bth.RCSendOnly, 0x71, 203, place(1, 3))
+			}
+			w.now = w.now.Add(tt.over + time.Second)
+			w.want(alice, bob, bth.RCSendOnly, 0x71, 203, place(2, 0))
+			if n := w.table.Forgotten(); n != 0 {
+				t.Errorf("%d connections were forgotten in use", n)
+			}
+		})
+	}
+}
+
+// A REQ that was rejected becomes no connection.
+func TestRejected(t *testing.T) {
+	w := newWire(t)
+	w.mad(alice, bob, &cm.REQ{LocalID: 7, QPN: 0x70, StartingPSN: 100, MTU: bth.MTU1024})
+	w.mad(bob, alice, &cm.REJ{RemoteID: 7, Of: cm.OfREQ})
+	w.mad(bob, alice, &cm.REP{LocalID: 8, RemoteID: 7, QPN: 0x71, StartingPSN: 200})
+	if n := w.table.Len(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A full table forgets what was ended, then what was silent for longest, and counts what was in use.
+func TestFull(t *testing.T) {
+	const most = 1 << 16 // connections of two directions
+	w := newWire(t)
+	for i := range most {
+		w.connect(cm.CommID(i+1), bth.QPN(0x100+2*i))
+	}
+	w.mad(alice, bob, &cm.DREQ{RemoteQPN: 0x10D}) // the seventh
+	w.connect(0x200001, 0x300000)                 // takes its place
+	w.want(alice, bob, bth.RCSendOnly, 0x10B, 205, place(6, 5))
+	w.now = w.now.Add(2 * time.Minute)
+	w.want(alice, bob, bth.RCSendOnly, 0x101, 205, place(1, 5))
+	w.connect(0x200002, 0x300010) // takes that of the second, which is the oldest now, but idle
+	w.want(alice, bob, bth.RCSendOnly, 0x105, 205, place(3, 5))
+	if n := w.table.Forgotten(); n != 0 {
+		t.Fatalf("%d connections were forgotten in use", n)
+	}
+	for i := range most {
+		w.connect(cm.CommID(0x300000+i), bth.QPN(0x400000+2*i))
+	}
+	if n := w.table.Forgotten(); n != 3 { // the first, the third and the last one were in use
+		t.Errorf("%d connections were forgotten in use, want 3", n)
+	}
+	if n := w.table.Len(); n != 2*most+2 {
+		t.Errorf("%d connections were seen, want %d", n, 2*most+2)
+	}
+	w.want(alice, bob, bth.RCSendOnly, 0x105, 205, place(2*most+3, 0))
+}
+
+// A flood of requests to connect, and one of packets to strangers, does not hide the connection that was made last.
+func TestFlood(t *testing.T) {
+	w := newWire(t)
+	for i := range 1 << 13 {
+		w.mad(carol, bob, &cm.REQ{LocalID: cm.CommID(i + 1), QPN: 0x50, StartingPSN: 1, MTU: bth.MTU1024})
+	}
+	w.connect(7, 0x70)
+	w.want(alice, bob, bth.RCSendOnly, 0x71, 203, place(1, 3))
+	for i := range 1 << 18 {
+		w.packet(carol, bob, bth.Fields{BTH: bth.BTHFields{Op: bth.RCSendOnly, DestQPN: bth.QPN(0x1000 + i)}})
+		if i%1000 == 0 {
+			w.now = w.now.Add(2 * time.Second)
+			w.want(alice, bob, bth.RCSendOnly, 0x71, 203, place(1, 3))
+		}
+	}
+}
+
 // TestCaptures: every packet of captures of Linux belongs to a connection, and the first one that
 // goes to a queue pair is number 0.
 func TestCaptures(t *testing.T) {
@@ -140,7 +241,7 @@ func TestCaptures(t *testing.T) {
 				if !ok || p.Parse(data, layout) != nil {
 					continue
 				}
-				at := table.Observe(p.Src, p.Dst, &p.Packet)
+				at := table.Observe(0, p.Src, p.Dst, &p.Packet)
 				if p.DestQPN() == bth.QPNGSI {
 					continue
 				}

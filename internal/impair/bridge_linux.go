@@ -359,7 +359,8 @@ func (b *bridge) release(now mono.Time, i int) {
 
 // report says what was done so far.
 func (b *bridge) report() Report {
-	r := Report{Rules: b.engine.RuleCounters(), Connections: b.engine.Connections(), Elapsed: time.Since(b.start)}
+	lost := b.engine.Forgotten()
+	r := Report{Rules: b.engine.RuleCounters(), Connections: b.engine.Connections(), Elapsed: time.Since(b.start), ForgottenConnections: lost.Connections, ForgottenIterations: lost.Iterations}
 	for _, e := range b.ends {
 		e.settle()
 	}

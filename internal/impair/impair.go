@@ -38,6 +38,9 @@ func (i Interface) String() string {
 	return i.Name + "@" + i.Netns
 }
 
+// MaxBuffer is the largest Config.Buffer: the kernel doubles it, and counts with 31 bits.
+const MaxBuffer = 1<<30 - 1
+
 // Config configures a bridge.
 type Config struct {
 	A, B   Interface    // B zero: A is redirected, and the ends are the host's stack and the wire
@@ -80,6 +83,10 @@ type Report struct {
 	Rules       []fault.RuleCounter `json:"rules"`
 	Connections int                 `json:"connections"`
 	Elapsed     time.Duration       `json:"elapsed_ns"`
+
+	// What was in use, and was forgotten because there was too much: see fault.Forgotten.
+	ForgottenConnections uint64 `json:"forgotten_connections"`
+	ForgottenIterations  uint64 `json:"forgotten_iterations"`
 }
 
 // directions names the directions of faults, as rule files do.

@@ -71,5 +71,9 @@ func (r *Report) WriteText(w io.Writer, rules []Rule, all []fault.Rule) error {
 		fmt.Fprintf(w, "%10d %10d  %s\n", d.Matched, d.Fired, name)
 	}
 	_, err := fmt.Fprintf(w, "\n%d connections in %v\n", r.Connections, r.Elapsed.Round(time.Millisecond))
+	if r.ForgottenConnections+r.ForgottenIterations > 0 {
+		_, err = fmt.Fprintf(w, "note: there was more traffic at once than is remembered. %d connections in use were forgotten, and their packets counted as new ones; the transmissions to %d queue pairs in use were counted anew. Rules with connection, relative-psn or iteration may have missed packets\n",
+			r.ForgottenConnections, r.ForgottenIterations)
+	}
 	return err
 }

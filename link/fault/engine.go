@@ -111,7 +111,7 @@ func (e *engine) init(c Config, layout frame.Layout, now mono.Time) {
 	}
 	e.tx, e.rx = side(Tx, c.Tx), side(Rx, c.Rx)
 	if c.Track {
-		e.iters, e.conns = new(iters), conntrack.New()
+		e.iters, e.conns = newIters(), conntrack.New()
 	}
 	for _, r := range c.Rules {
 		e.addRule(r)
@@ -121,7 +121,7 @@ func (e *engine) init(c Config, layout frame.Layout, now mono.Time) {
 func (e *engine) addRule(r Rule) {
 	e.rules = append(e.rules, &armed{Rule: r})
 	if r.Iter != 0 && e.iters == nil {
-		e.iters = new(iters)
+		e.iters = newIters()
 	}
 	if (r.Conn != 0 || r.RelPSN.set) && e.conns == nil {
 		e.conns = conntrack.New()
@@ -167,10 +167,10 @@ func (e *engine) match(s *side, now mono.Time, v *Verdict) *Rule {
 	p := &e.packet
 	src, dst := at.addrs()
 	if e.conns != nil {
-		v.Place = e.conns.Observe(src, dst, p)
+		v.Place = e.conns.Observe(now, src, dst, p)
 	}
 	if e.iters != nil {
-		v.Iter = e.iters.count(s.dir, &dst, p)
+		v.Iter = e.iters.count(now, s.dir, &dst, p)
 	}
 	c := candidate{dir: s.dir, src: src, dst: dst, p: p, place: v.Place, iter: v.Iter, age: now.Sub(e.start)}
 	for i, r := range e.rules {
@@ -245,11 +245,14 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 			s.count.Reordered++
 		}
 	case f.Has(Dup):
-		for range or(r.Copies, 1) {
-			if hold(now, noCount) {
-				v.Faults |= Of(Dup)
-				s.count.Duplicated++
+		copies := or(r.Copies, 1)
+		for i := range copies {
+			if !hold(now, noCount) {
+				s.count.Overflow += uint64(copies - i - 1) // the others find no room, either
+				break
 			}
+			v.Faults |= Of(Dup)
+			s.count.Duplicated++
 		}
 	case mark && at.env != nil:
 		// Other packets share the headers: a separate copy goes on instead, at

@@ -96,6 +96,24 @@ func (e *Engine) Connections() int {
 	return e.conns.Len()
 }
 
+// Forgotten says of what was in use, and was forgotten because there was more than the engine keeps. Rules with Conn, RelPSN or
+// Iter may have missed packets then.
+type Forgotten struct {
+	Connections uint64 // the next packet of each began another one
+	Iterations  uint64 // queue pairs, in one direction, whose transmissions are counted anew
+}
+
+// Forgotten returns what was forgotten so far.
+func (e *Engine) Forgotten() (f Forgotten) {
+	if e.conns != nil {
+		f.Connections = e.conns.Forgotten()
+	}
+	if e.iters != nil {
+		f.Iterations = e.iters.forgotten
+	}
+	return f
+}
+
 func (e *Engine) side(dir Direction) *side {
 	if dir == Tx {
 		return &e.tx
