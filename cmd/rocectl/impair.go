@@ -83,8 +83,14 @@ func impairCommand() *cobra.Command {
 		if err := usage.OneOf("--trace-at", point, impair.Points...); err != nil {
 			return err
 		}
-		if limit < 0 || cfg.Buffer < 0 {
-			return usage.Errorf("--for %v and --buffer %d must not be negative", limit, cfg.Buffer)
+		if limit < 0 {
+			return usage.Errorf("--for %v is negative: give a time such as 10s, or 0 to run until Ctrl-C", limit)
+		}
+		if cfg.Buffer < 0 || cfg.Buffer > impair.MaxBuffer {
+			return usage.Errorf("--buffer %d is not between 0 and %d bytes", cfg.Buffer, impair.MaxBuffer)
+		}
+		if err := cfg.Faults.Validate(); err != nil { // those of flags
+			return usage.Error{Err: err}
 		}
 		at := impair.Point(slices.Index(impair.Points, point))
 		file := new(impair.File)

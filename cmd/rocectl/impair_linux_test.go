@@ -347,7 +347,10 @@ func TestImpairRefuses(t *testing.T) {
 	refuse("values.yaml:4:13: unknown action", exitFailed, "--check", "--rules", "../../internal/impair/testdata/mistakes/values.yaml")
 	refuse(".pcapng", exitUsage, "--trace", "x.pcap", near.Interface, far.Interface)
 	refuse("want both, a or b", exitUsage, "--trace-at", "c", near.Interface, far.Interface)
-	refuse("must not be negative", exitUsage, "--for", "-5s", near.Interface, far.Interface)
+	refuse("--for -5s is negative", exitUsage, "--for", "-5s", near.Interface, far.Interface)
+	refuse("--buffer -1 is not between 0 and 1073741823 bytes", exitUsage, "--buffer", "-1", near.Interface, far.Interface)
+	refuse("--buffer 1073741824 is not", exitUsage, "--buffer", "1073741824", near.Interface, far.Interface)
+	refuse("delay-time -1s is negative", exitUsage, "--delay-time", "-1s", near.Interface, far.Interface)
 
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	if err := near.Netlink().LinkAdd(bridge); err != nil {

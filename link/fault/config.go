@@ -88,8 +88,17 @@ func (c *Config) Validate() error {
 			}
 		}
 	}
-	if c.ReorderBy < 0 || c.ReorderTime < 0 || c.DelayTime < 0 || c.DelayJitter < 0 || c.Hold < 0 {
-		return fmt.Errorf("fault: negative reorder count, time or hold limit")
+	for _, n := range []struct {
+		name     string
+		negative bool
+		v        any
+	}{
+		{"reorder-by", c.ReorderBy < 0, c.ReorderBy}, {"reorder-time", c.ReorderTime < 0, c.ReorderTime},
+		{"delay-time", c.DelayTime < 0, c.DelayTime}, {"delay-jitter", c.DelayJitter < 0, c.DelayJitter}, {"hold", c.Hold < 0, c.Hold},
+	} {
+		if n.negative {
+			return fmt.Errorf("fault: %s %v is negative", n.name, n.v)
+		}
 	}
 	for i := range c.Rules {
 		if err := c.Rules[i].Check(); err != nil {

@@ -83,6 +83,53 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
+// Numbers and times that a rule or a flag cannot mean are refused, and the error names them.
+func TestBadNumbers(t *testing.T) {
+	for args, want := range map[string]string{
+		"--loss +Inf":                              `rate "+Inf" is not between 0 and 1`,
+		"--dup tx=-1%":                             `rate "-1%" is not between 0 and 1`,
+		"--reorder 1e400":                          `rate "1e400" is not a number`,
+		"--reorder-by -1":                          "reorder-by -1 is negative",
+		"--reorder-time -1ns":                      "reorder-time -1ns is negative",
+		"--delay-time -1s":                         "delay-time -1s is negative",
+		"--delay-jitter -2h":                       "delay-jitter -2h0m0s is negative",
+		"--delay-time 9999999h":                    "9999999h",
+		"--seed -1":                                "-seed",
+		"--seed 18446744073709551616":              "-seed",
+		"--fault delay,time=-1ms":                  `time: "-1ms" is not a time`,
+		"--fault delay,time=0":                     `time: "0": want more than 0`,
+		"--fault delay,time=9223372036854775808ns": `is not a time`,
+		"--fault delay,jitter=-1ms":                `jitter: "-1ms" is not a time`,
+		"--fault drop,after=-1s":                   `after: "-1s" is not a time`,
+		"--fault drop,until=0s":                    `until: "0s": want more than 0`,
+		"--fault drop,after=2s,until=2s":           "ends before it begins",
+		"--fault drop,p=NaN":                       `p: rate "NaN" is not between 0 and 1`,
+		"--fault drop,p=0":                         "the rule would never act",
+		"--fault drop,p=1e-999":                    "the rule would never act",
+		"--fault drop,p=101%":                      "is not between 0 and 1",
+		"--fault drop,nth=0":                       "want 1 or more",
+		"--fault drop,every=-3":                    "is not a number",
+		"--fault drop,count=16777216":              "is not a number of at most 24 bits",
+		"--fault drop,conn=0":                      "want 1 or more",
+		"--fault drop,iter=256":                    "iter is not between 0 and 255",
+		"--fault drop,rel=-1":                      "is not a number",
+		"--fault drop,qpn=0x1000000":               "is not a number of at most 24 bits",
+		"--fault dup,copies=0":                     "want 1 or more",
+		"--fault reorder,by=-1":                    "is not a number",
+		"--fault corrupt,bits=33":                  "more than 32 bits",
+		"--fault rewrite,set.psn=0x1000000":        "does not fit the 24 bits",
+		"--fault rewrite,set.va=-1":                "is not a number",
+	} {
+		if c, err := parse(args); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q; %+v", args, err, want, c)
+		}
+	}
+	c := fault.Config{Hold: -1}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "hold -1 is negative") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestEnabled(t *testing.T) {
 	for args, want := range map[string]bool{"--seed 5": false, "--loss 0.1": true, "--fault drop": true, "--delay-time 1s": false} {
 		if c, err := parse(args); err != nil || c.Enabled() != want {

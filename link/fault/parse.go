@@ -65,9 +65,9 @@ var setters = map[string]func(r *Rule, value string) error{
 	"every":  func(r *Rule, s string) (err error) { r.Every, err = positive(s); return err },
 	"count":  func(r *Rule, s string) (err error) { r.Count, err = positive(s); return err },
 	"after":  func(r *Rule, s string) (err error) { r.After, err = duration(s); return err },
-	"until":  func(r *Rule, s string) (err error) { r.Until, err = duration(s); return err },
+	"until":  func(r *Rule, s string) (err error) { r.Until, err = lasting(s); return err },
 	"p":      func(r *Rule, s string) (err error) { r.Probability, err = chance(s); return err },
-	"time":   func(r *Rule, s string) (err error) { r.Time, err = duration(s); return err },
+	"time":   func(r *Rule, s string) (err error) { r.Time, err = lasting(s); return err },
 	"jitter": func(r *Rule, s string) (err error) { r.Jitter, err = duration(s); return err },
 	"by":     func(r *Rule, s string) (err error) { r.By, err = positive(s); return err },
 	"copies": func(r *Rule, s string) (err error) { r.Copies, err = positive(s); return err },
@@ -166,4 +166,13 @@ func duration(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a time such as 500us, 10ms or 2s", s)
 	}
 	return d, nil
+}
+
+// lasting reads a time whose zero would mean that it is not set.
+func lasting(s string) (time.Duration, error) {
+	d, err := duration(s)
+	if err == nil && d == 0 {
+		return 0, fmt.Errorf("%q: want more than 0", s)
+	}
+	return d, err
 }
