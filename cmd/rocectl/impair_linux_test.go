@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,36 +60,6 @@ func startImpair(t *testing.T, flags []string, near, far *netlab.Side) (stop fun
 		}
 		return r
 	}
-}
-
-// meet runs a server at one end and a client at the other, and returns the exit code and the output of
-// the client.
-func meet(t *testing.T, a, b *netlab.Side, server, client string) (int, string) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	srv := &announced{ready: make(chan struct{})}
-	served := make(chan int, 1)
-	go func() {
-		code := exitFailed
-		b.Do(t, func() { code = run(ctx, strings.Fields(server), srv, srv) })
-		served <- code
-	}()
-	select {
-	case <-srv.ready:
-	case code := <-served:
-		t.Fatalf("server: exit %d, %s", code, srv)
-	}
-	var out bytes.Buffer
-	code := exitFailed
-	a.Do(t, func() { code = run(ctx, strings.Fields(client), &out, &out) })
-	if code != exitOK {
-		cancel()
-	}
-	if sc := <-served; sc != code {
-		t.Errorf("server: exit %d, %s", sc, srv)
-	}
-	return code, out.String()
 }
 
 // TestImpair: our stack at both ends of the bridge. Rules act on what they name and on nothing else, also
@@ -263,69 +232,38 @@ func TestImpairOneInterface(t *testing.T) {
 			}
 		})
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "impair", a.Interface)
-	cmd.Env = append(os.Environ(), role+"=1")
-	said := &announced{text: "forwarding between", ready: make(chan struct{})}
-	cmd.Stdout = struct{ io.Writer }{said}
-	var err error
-	a.Do(t, func() { err = cmd.Start() })
-	if err != nil {
-		t.Fatal(err)
+	before := state(t, a)
+	kill := launchImpair(t, a, a.Interface)
+	if n := taps(); n != 2 {
+		t.Errorf("%d tap devices while the bridge runs, want 2", n)
 	}
-	<-said.ready
-	cmd.Process.Kill()
-	cmd.Wait()
-	if n := taps(); n != 0 {
-		t.Errorf("%d tap devices are left after it was killed", n)
-	}
+	kill()
+	wantState(t, a, before)
 	if code, out := meet(t, a, b, "rping -s --link udp -C 3 -a "+b.IP4.String(), "rping -c --link udp -C 3 -a "+b.IP4.String()); code != exitOK {
 		t.Errorf("after it was killed: exit %d, %s", code, out)
 	}
 }
 
-// TestImpairLeavesNothing: promiscuous mode ends with the process, killed or not, and a second start
-// works at once.
+// TestImpairLeavesNothing: what the kernel holds for the bridge ends with the process, killed or not, and a second start works at
+// once.
 func TestImpairLeavesNothing(t *testing.T) {
 	a, b, near, far := netlab.Bridged(t, netlab.Config{})
-	promiscuous := func() (n int) {
-		for _, s := range []*netlab.Side{near, far} {
-			l, err := s.Netlink().LinkByName(s.Interface)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n += l.Attrs().Promisc
-		}
-		return n
+	before := state(t, near)
+	kill := launchImpair(t, near, near.Interface, far.Interface)
+	if during := state(t, near); slices.Equal(before, during) {
+		t.Errorf("nothing shows that the bridge runs: %q", during)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "impair", near.Interface, far.Interface)
-	cmd.Env = append(os.Environ(), role+"=1")
-	said := &announced{text: "forwarding between", ready: make(chan struct{})}
-	cmd.Stdout = struct{ io.Writer }{said}
-	var err error
-	near.Do(t, func() { err = cmd.Start() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-said.ready
-	if n := promiscuous(); n != 2 {
-		t.Errorf("%d interfaces are promiscuous while the bridge runs, want 2", n)
-	}
-	cmd.Process.Kill()
-	cmd.Wait()
-	if n := promiscuous(); n != 0 {
-		t.Errorf("%d interfaces are promiscuous after it was killed", n)
-	}
+	kill()
+	wantState(t, near, before)
 	stop := startImpair(t, nil, near, far)
 	if code, out := meet(t, a, b, "rping -s -C 1 -a "+b.IP4.String(), "rping -c -C 1 -a "+b.IP4.String()); code != exitOK {
 		t.Errorf("after a second start: exit %d, %s", code, out)
 	}
 	stop()
-	if n := promiscuous(); n != 0 {
-		t.Errorf("%d interfaces are promiscuous after the end", n)
-	}
+	wantState(t, near, before)
 }
 
-// TestImpairRefuses: what cannot be bridged is said, and so is an interface that goes away.
+// TestImpairRefuses: what cannot be bridged is said.
 func TestImpairRefuses(t *testing.T) {
 	_, _, near, far := netlab.Bridged(t, netlab.Config{})
 	refuse := func(want string, code int, args ...string) {
@@ -364,21 +302,6 @@ func TestImpairRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var out bytes.Buffer
-	said := &announced{text: "forwarding between", ready: make(chan struct{})}
-	ended := make(chan int, 1)
-	go func() {
-		code := exitOK
-		near.Do(t, func() { code = run(t.Context(), []string{"impair", near.Interface, far.Interface}, said, &out) })
-		ended <- code
-	}()
-	<-said.ready
-	if err := far.Netlink().LinkDel(far.Link()); err != nil {
-		t.Fatal(err)
-	}
-	if code := <-ended; code != exitFailed || !strings.Contains(out.String(), "was removed") || !strings.Contains(said.String(), "connections in") {
-		t.Errorf("the interface was removed: exit %d, %s%s", code, said, out.String())
-	}
 }
 
 // TestImpairCheck: the examples are valid.

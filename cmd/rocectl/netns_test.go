@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,6 +30,41 @@ func (a *announced) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// meet runs a server at one end and then a client at the other; nil is the namespace of the test. It returns the exit code and the
+// output of the client. A server whose client has failed is interrupted.
+func meet(t *testing.T, client, server *netlab.Side, serve, call string) (int, string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	at := func(s *netlab.Side, args string, out, errs io.Writer) (code int) {
+		code = exitFailed // if Do ends the test
+		do := func() { code = run(ctx, strings.Fields(args), out, errs) }
+		if s == nil {
+			do()
+		} else {
+			s.Do(t, do)
+		}
+		return code
+	}
+	srv := &announced{ready: make(chan struct{})}
+	served := make(chan int, 1)
+	go func() { served <- at(server, serve, srv, srv) }()
+	select {
+	case <-srv.ready:
+	case code := <-served:
+		t.Fatalf("server: exit %d, %s", code, srv)
+	}
+	var out bytes.Buffer
+	code := at(client, call, &out, &out)
+	if code != exitOK {
+		cancel()
+	}
+	if sc := <-served; sc != code {
+		t.Errorf("server: exit %d, %s", sc, srv)
+	}
+	return code, out.String()
+}
+
 // Every tool between two network namespaces, over packet sockets and over UDP
 // sockets; the interface is found by the address.
 func TestToolsOnInterfaces(t *testing.T) {
@@ -39,7 +75,6 @@ func TestToolsOnInterfaces(t *testing.T) {
 
 func testToolsOnInterfaces(t *testing.T, link string) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	with := func(command string) []string { return strings.Fields(command + " --link " + link) }
 	ip4, ip6 := a.IP4.String(), a.IP6.String()
 	for _, tt := range []struct{ name, server, client string }{
 		{"rping", "rping -s -a " + ip4 + " -C 5", "rping -c -a " + ip4 + " -C 5 -S 5000 -V"},
@@ -58,36 +93,9 @@ func testToolsOnInterfaces(t *testing.T, link string) {
 			continue // packets must be in one piece to be lost
 		}
 		t.Run(tt.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			srv := &announced{ready: make(chan struct{})}
-			served := make(chan int, 1)
-			go func() {
-				code := exitFailed
-				a.Do(t, func() { code = run(ctx, with(tt.server), srv, srv) })
-				served <- code
-			}()
-			select {
-			case <-srv.ready:
-			case code := <-served:
-				t.Fatalf("server: exit %d, %s", code, srv)
-			}
-			var out bytes.Buffer
-			code := exitFailed
-			b.Do(t, func() { code = run(ctx, with(tt.client), &out, &out) })
-			if tt.name == "probe" {
-				if cancel(); code != exitFailed || !strings.Contains(out.String(), "rejected, reason 8") {
-					t.Errorf("client: exit %d, %s", code, out.String())
-				}
-				<-served
-				return
-			}
-			if code != exitOK {
-				t.Errorf("client: exit %d, %s", code, out.String())
-				cancel()
-			}
-			if code := <-served; code != exitOK {
-				t.Errorf("server: exit %d, %s", code, srv)
+			code, out := meet(t, b, a, tt.server+" --link "+link, tt.client+" --link "+link)
+			if tt.name == "probe" && (code != exitFailed || !strings.Contains(out, "rejected, reason 8")) || tt.name != "probe" && code != exitOK {
+				t.Errorf("client: exit %d, %s", code, out)
 			}
 		})
 	}
@@ -107,22 +115,7 @@ func TestToolsOnLoopback(t *testing.T) {
 		t.Skip("only 127.0.0.1 is the host's own")
 	}
 	near, far := linktest.Loopback(51).String(), linktest.Loopback(52).String()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	srv := &announced{ready: make(chan struct{})}
-	served := make(chan int, 1)
-	go func() { served <- run(ctx, strings.Fields("rping -s --link udp -C 5 -a "+far), srv, srv) }()
-	select {
-	case <-srv.ready:
-	case code := <-served:
-		t.Fatalf("server: exit %d, %s", code, srv)
-	}
-	var out bytes.Buffer
-	if code := run(ctx, strings.Fields("rping -c --link udp -V -C 5 -S 20000 -I "+near+" -a "+far), &out, &out); code != exitOK {
-		t.Errorf("client: exit %d, %s", code, out.String())
-		cancel()
-	}
-	if code := <-served; code != exitOK {
-		t.Errorf("server: exit %d, %s", code, srv)
+	if code, out := meet(t, nil, nil, "rping -s --link udp -C 5 -a "+far, "rping -c --link udp -V -C 5 -S 20000 -I "+near+" -a "+far); code != exitOK {
+		t.Errorf("client: exit %d, %s", code, out)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -118,28 +116,7 @@ func sendMark(t *testing.T, from *netlab.Side, to netip.Addr) {
 // transfer runs rping from one end to the other.
 func transfer(t *testing.T, a, b *netlab.Side, args string) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	srv := &announced{ready: make(chan struct{})}
-	served := make(chan int, 1)
-	go func() {
-		code := exitFailed
-		a.Do(t, func() { code = run(ctx, strings.Fields("rping -s -C 3 "+args), srv, srv) })
-		served <- code
-	}()
-	select {
-	case <-srv.ready:
-	case code := <-served:
-		t.Fatalf("server: exit %d, %s", code, srv)
-	}
-	var out bytes.Buffer
-	b.Do(t, func() {
-		if code := run(ctx, strings.Fields("rping -c -C 3 -S 20000 -V "+args), &out, &out); code != exitOK {
-			t.Errorf("client: exit %d, %s", code, out.String())
-			cancel()
-		}
-	})
-	if code := <-served; code != exitOK {
-		t.Errorf("server: exit %d, %s", code, srv)
+	if code, out := meet(t, b, a, "rping -s -C 3 "+args, "rping -c -C 3 -S 20000 -V "+args); code != exitOK {
+		t.Errorf("client: exit %d, %s", code, out)
 	}
 }

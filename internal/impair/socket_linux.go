@@ -53,7 +53,6 @@ type socket struct {
 	packets [batch]int
 	queued  int
 	copies  []byte // of frames whose bytes do not stay until flush
-	gone    bool
 }
 
 // entered runs f on a thread in the namespace of the interface.
@@ -203,7 +202,6 @@ func (s *socket) close() {
 func (s *socket) up() (bool, error) {
 	name, err := s.name()
 	if err != nil {
-		s.gone = true
 		return false, link.Fail("impair", "receive", s.of.String(), link.ErrNoDevice, errors.New("the interface was removed"), "")
 	}
 	req, err := unix.NewIfreq(name)
