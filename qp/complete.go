@@ -116,6 +116,8 @@ func (q *QP) reportSend(status cq.Status) {
 		if !q.signals(w) {
 			return
 		}
+	} else {
+		q.uncount(w)
 	}
 	wc := q.sendCQ.Next()
 	wc.ID, wc.Status, wc.Opcode, wc.QPN, wc.ByteLen = w.id, status, info.wc, q.num, w.length

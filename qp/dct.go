@@ -198,6 +198,9 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	} else {
 		r.handleAdmitted(now, p)
 	}
+	s, all := &r.responder, &q.responder // of an initiator, and of all
+	all.taken, s.taken = all.taken+s.taken, 0
+	all.served, s.served = all.served+s.served, 0
 	switch {
 	case c.queued:
 	case r.responder.answers.empty():

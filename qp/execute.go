@@ -88,7 +88,7 @@ func (q *QP) executeSend(p *frame.Packet, f bth.OpcodeFlags) verdict {
 		got += uint32(len(data))
 	}
 	s.received = got
-	q.accept(p, f)
+	q.accept(p, f, got)
 	if !last {
 		return proceed
 	}
@@ -147,7 +147,7 @@ func (q *QP) executeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
 		s.in, s.writeKey, s.writeLen = writeMessage, key, left
 	}
 	s.writeVA, s.writeLeft = va+uint64(n), left-n
-	q.accept(p, f)
+	q.accept(p, f, s.writeLen)
 	if last {
 		s.in = noMessage
 		if f&bth.Imm != 0 {
@@ -161,14 +161,15 @@ func (q *QP) executeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
 }
 
 // accept advances past an executed SEND or WRITE packet, and acknowledges it if it has
-// AckReq.
-func (q *QP) accept(p *frame.Packet, f bth.OpcodeFlags) {
+// AckReq. n is the payload of the message, at its last packet.
+func (q *QP) accept(p *frame.Packet, f bth.OpcodeFlags, n uint32) {
 	s := &q.responder
 	psn := s.expect
 	s.nakSent = false
 	s.expect, s.acked = psn.Add(1), psn
 	if f&bth.Last != 0 {
 		s.msn = s.msn.Add(1)
+		s.taken += uint64(n)
 	}
 	if p.AckReq() && q.reliable() {
 		q.acknowledge(psn)
@@ -211,6 +212,7 @@ func (q *QP) executeRead(p *frame.Packet) verdict {
 	s.nakSent = false
 	s.expect = last.Add(1)
 	s.msn = s.msn.Add(1)
+	s.served += uint64(n)
 	// Field by field: a composite literal is made elsewhere and copied.
 	a := s.answers.add()
 	a.kind, a.syndrome, a.started, a.repeated = answerRead, 0, false, false

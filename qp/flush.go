@@ -221,6 +221,7 @@ func (q *QP) executeAtomicWrite(p *frame.Packet) verdict {
 	if fault != mr.OK {
 		return remoteAccess
 	}
+	s.taken += 8
 	q.placed(answerAtomicWrite)
 	return proceed
 }

@@ -287,6 +287,9 @@ func (q *QP) reset() {
 	if q.cross != nil {
 		q.resetCross()
 	}
+	for i := q.sq.head; i != q.sq.tail; i++ {
+		q.uncount(q.sq.at(i))
+	}
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
 	q.rq.clear()
 	q.path, q.peerGID, q.ownGID, q.idents = nil, bth.GID{}, bth.GID{}, idents{}

@@ -32,9 +32,14 @@ type Observation struct {
 
 	// Sent is the first PSN that has not been used yet; READs use one for each response. Expected is the
 	// PSN that the next request of the peer has, and Messages how many messages the peer has completed,
-	// 24 bits that wrap.
+	// 24 bits that wrap. A datagram is a message.
 	Sent, Expected bth.PSN
 	Messages       bth.MSN
+
+	// SentBytes and ReceivedBytes are payload: of SENDs, WRITEs and ATOMIC_WRITEs, and of READs in the other direction. Bytes
+	// that are sent again do not count, nor headers. Those of a READ of the peer count when its responses leave, all others
+	// that are sent when they are acknowledged.
+	SentBytes, ReceivedBytes uint64
 
 	InFlight, Window int           // packets that are not acknowledged, and how many may be
 	Posted           int           // work requests in the send queue
@@ -60,6 +65,7 @@ func (q *QP) Observe() Observation {
 		InFlight: int(max(r.max.Sub(r.acked), 0)), Window: int(r.window), Posted: int(q.sq.tail - q.sq.head),
 		RTT: r.srtt, RTTVar: r.rttvar,
 	}
+	o.SentBytes, o.ReceivedBytes = q.bytes()
 	if q.rare != nil {
 		o.Incidents = *q.rare
 	}
@@ -67,4 +73,49 @@ func (q *QP) Observe() Observation {
 		o.Rate = q.cc.rate
 	}
 	return o
+}
+
+// bytes returns the payload sent and received. Messages are counted as a whole, when they are posted or completed, so that a packet
+// counts nothing. What is left to do of those in progress is found here.
+func (q *QP) bytes() (sent, received uint64) {
+	r, s := &q.requester, &q.responder
+	sent, received = r.sendBytes+s.served, r.readBytes+s.taken
+	for i := q.sq.head; i != q.sq.tail; i++ {
+		send, read := q.left(q.sq.at(i))
+		sent, received = sent-send, received-read
+	}
+	for i := s.answers.head; i != s.answers.tail; i++ {
+		if a := s.answers.at(i); a.kind == answerRead && !a.repeated {
+			sent -= uint64(a.length)
+		}
+	}
+	switch s.in {
+	case sendMessage:
+		received += uint64(s.received)
+	case writeMessage:
+		received += uint64(s.writeLen - s.writeLeft)
+	}
+	return sent, received
+}
+
+// left returns how many bytes of a work request in the queue are still to be acknowledged, or to be read.
+func (q *QP) left(w *sendWQE) (send, read uint64) {
+	n := uint64(w.length)
+	if done := q.requester.acked.Sub(w.first); done > 0 {
+		n -= min(n, uint64(done)*uint64(q.mtu))
+	}
+	switch w.kind {
+	case kindSend, kindAtomicWrite:
+		return n, 0
+	case kindRead:
+		return 0, n
+	}
+	return 0, 0
+}
+
+// uncount takes from the counts what a work request will not send or read any more: it has failed.
+func (q *QP) uncount(w *sendWQE) {
+	send, read := q.left(w)
+	q.requester.sendBytes -= send
+	q.requester.readBytes -= read
 }

@@ -370,6 +370,12 @@ func (q *QP) PostSend(wr *SendWR) error {
 	w.first = q.requester.postPSN
 	w.last = w.first.Add(q.packets(info.kind, length) - 1)
 	q.requester.postPSN = w.last.Add(1)
+	switch info.kind {
+	case kindSend, kindAtomicWrite:
+		q.requester.sendBytes += uint64(length)
+	case kindRead:
+		q.requester.readBytes += uint64(length)
+	}
 	q.sq.tail++
 	if q.cross != nil {
 		if wr.Flags&WithCalc != 0 {

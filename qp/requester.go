@@ -19,8 +19,11 @@ type requester struct {
 	acked   bth.PSN // oldest PSN not acknowledged
 	max     bth.PSN // one beyond the highest PSN ever transmitted
 
+	sendBytes uint64   // of payload in all SENDs and WRITEs that were posted: see QP.Observe
+	readBytes uint64   // the same of READs
 	reads     int32    // READs and atomics on the wire
 	readsFull bool     // there were as many as allowed, and too few were answered since
+	repairDue bool     // emitMissing may have something to send
 	trail     mr.Trail // of the keys of local memory
 	gather    cursor   // of the SEND or WRITE in progress
 	scatter   cursor   // of the READ in progress
@@ -39,11 +42,10 @@ type requester struct {
 
 	inFlight
 
-	missing   *readRepair // nil: no response is missing
-	repairAt  mono.Time   // when repairDue is set
-	repairDue bool        // emitMissing may have something to send
-	*learnt               // nil: the queue pair goes back
-	single    *single     // nil: the same
+	missing  *readRepair // nil: no response is missing
+	repairAt mono.Time   // when repairDue is set
+	*learnt              // nil: the queue pair goes back
+	single   *single     // nil: the same
 
 	ackDeadline mono.Time
 	ackLimit    mono.Time // ackDeadline is never moved beyond
@@ -51,7 +53,7 @@ type requester struct {
 }
 
 func (r *requester) reset() {
-	*r = requester{learnt: r.learnt, single: r.single, ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{armedAt: mono.Never, probeAt: mono.Never}}
+	*r = requester{sendBytes: r.sendBytes, readBytes: r.readBytes, learnt: r.learnt, single: r.single, ackDeadline: mono.Never, rnrDeadline: mono.Never, repairAt: mono.Never, inFlight: inFlight{armedAt: mono.Never, probeAt: mono.Never}}
 	if r.learnt != nil {
 		*r.learnt, *r.single = learnt{}, single{wakeAt: mono.Never}
 	}

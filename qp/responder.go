@@ -19,41 +19,43 @@ const (
 
 // responder is the answering half of an RC queue pair.
 type responder struct {
-	expect  bth.PSN // next PSN
-	msn     bth.MSN // messages completed
-	nakSent bool    // a NAK for expect was sent: no other one until expect arrives
-	ahead   bth.PSN // last PSN beyond expect that arrived since the NAK
-	nakAt   bth.PSN // PSN of the packet that the NAK answered
-	nakLeft uint8   // how often it may be repeated
-	acked   bth.PSN // latest PSN that an ACKNOWLEDGE may name: not that of a READ or atomic
+	expect bth.PSN // next PSN
+	msn    bth.MSN // messages completed
+	ahead  bth.PSN // last PSN beyond expect that arrived since the NAK
+	nakAt  bth.PSN // PSN of the packet that the NAK answered
+	acked  bth.PSN // latest PSN that an ACKNOWLEDGE may name: not that of a READ or atomic
 
-	established bool // COMM_EST has been raised
+	nakSent     bool  // a NAK for expect was sent: no other one until expect arrives
+	nakLeft     uint8 // how often it may be repeated
+	established bool  // COMM_EST has been raised
+	withheld    bool  // the last PSN executed must not be named yet: see withholdEnd
+	minRNR      bth.RNRTimer
 
-	minRNR  bth.RNRTimer
-	granted int // MaxDestRdAtomic as set
+	in    message  // request in progress
+	held  bool     // recv is in use
+	taken uint64   // bytes of payload in messages completed: see QP.Observe
+	trail mr.Trail // of the keys of requests
+	pd    *mr.PD   // domain of the memory that the request at hand names
 
-	pd        *mr.PD   // domain of the memory that the request at hand names
-	trail     mr.Trail // of the keys of requests
-	in        message  // request in progress
-	recv      inUse    // the receive in use, if held: off its queue, not completed yet
-	held      bool
+	granted   int    // MaxDestRdAtomic as set
+	recv      inUse  // the receive in use: off its queue, not completed yet
 	srq       *SRQ   // where the message at hand takes its receive from; nil: the own queue
 	from      *SRQ   // where the one in use was taken from
 	received  uint32 // bytes of the SEND in progress
+	writeLen  uint32 // RETH length, reported by WRITE with immediate
 	scatter   cursor
 	writeVA   uint64 // where the WRITE in progress continues
 	writeKey  bth.RKey
 	writeLeft uint32
-	writeLen  uint32 // RETH length, reported by WRITE with immediate
 
 	answers answerQueue
 	saved   savedRing
 	wide    *wideResults // nil: no atomic of more than 8 bytes was executed
+	served  uint64       // bytes of all READs of the peer
 
-	hold     *hold // nil: no request is missing, or those behind it are dropped
-	withheld bool  // the last PSN executed must not be named yet: see withholdEnd
-	gapDue   mono.Time
-	learnt   *peerHabits // nil: the queue pair goes back
+	hold   *hold // nil: no request is missing, or those behind it are dropped
+	gapDue mono.Time
+	learnt *peerHabits // nil: the queue pair goes back
 }
 
 // nakRepeats is how often a sequence NAK is repeated while packets with AckReq go on to
@@ -64,7 +66,7 @@ const nakRepeats = 3
 
 func (s *responder) reset() {
 	s.releaseRecv()
-	*s = responder{answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, wide: s.wide, gapDue: mono.Never, learnt: s.learnt}
+	*s = responder{taken: s.taken, served: s.served, answers: s.answers, saved: s.saved, recv: inUse{long: s.recv.long}, wide: s.wide, gapDue: mono.Never, learnt: s.learnt}
 	if s.learnt != nil {
 		*s.learnt = peerHabits{}
 	}

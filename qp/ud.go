@@ -94,6 +94,8 @@ func (q *QP) receiveDatagram(p *frame.Packet) {
 		q.fail(cq.WRFlushErr)
 		return
 	}
+	s := &q.responder
+	s.msn, s.taken = s.msn.Add(1), s.taken+uint64(len(data))
 	into, wc := q.endRecv()
 	wc.Flags, wc.ByteLen, wc.SrcQPN, wc.IPv4 = cq.GRH, uint32(GRHLen+len(data)), p.SrcQPN(), p.Src.Is4()
 	if p.Info.Headers&bth.HasImm != 0 {
