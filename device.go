@@ -120,7 +120,7 @@ type Config struct {
 	// at least one.
 	Addrs []netip.Addr
 
-	shared share.Shared // of the first port; kept here because a wrapper may hide it
+	presence share.Presence // by the first port; a wrapper may hide it
 }
 
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
@@ -198,19 +198,19 @@ func newDevice(c Config) (*Device, error) {
 	}
 	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
 	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids})
-	shared := c.shared
-	if shared == nil {
-		shared = share.Of(c.Ports[0])
+	at := c.presence
+	if at == (share.Presence{}) {
+		at = share.Of(c.Ports[0])
 	}
-	if shared != nil {
-		d.mem.Divide(shared.Keys())
+	if at.Shared != nil {
+		d.mem.Divide(at.Shared.Keys())
 	}
-	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
+	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: at.Shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
 		Spin: spin, Recovery: c.Recovery, Rand: d.rand, Notify: d.notify})
 	if err != nil {
 		return nil, err
 	}
-	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, GUID: cm.GUID(d.guid), Rand: d.rand, Limits: c.Limits.gsi(), Shared: shared})
+	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, GUID: cm.GUID(d.guid), Rand: d.rand, Limits: c.Limits.gsi(), Presence: at})
 	return d, err
 }
 

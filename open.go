@@ -94,7 +94,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	if len(addrs) == 0 {
 		return nil, noAddress(name)
 	}
-	ports, shared, err := c.openPorts(name, addrs)
+	ports, at, err := c.openPorts(name, addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	default:
 		o.Resolver = hostResolver{r}
 	}
-	d, err := Open(Config{Options: o, Ports: ports, Addrs: addrs, shared: shared})
+	d, err := Open(Config{Options: o, Ports: ports, Addrs: addrs, presence: at})
 	if err != nil {
 		return nil, err
 	}
@@ -217,21 +217,22 @@ func (c *InterfaceConfig) complete() error {
 	return nil
 }
 
-// openPorts opens the ports of the chosen driver, each with its wrapper.
-func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, share.Shared, error) {
+// openPorts opens the ports of the driver that was chosen, each with what is to be
+// put around it.
+func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, share.Presence, error) {
 	ports, err := drivers[c.Driver](name, addrs, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, share.Presence{}, err
 	}
 	return c.wrap(ports)
 }
 
-// wrap wraps each port. If that fails, it closes all ports. It also returns the process's share
-// of the address, because a wrapper may hide it.
-func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Shared, error) {
-	shared := share.Of(ports[0])
+// wrap puts around each port what is wanted. If that fails it closes them. It also returns what
+// the device has on the address, which what is put around the ports may hide.
+func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Presence, error) {
+	at := share.Of(ports[0])
 	if c.Wrap == nil {
-		return ports, shared, nil
+		return ports, at, nil
 	}
 	for i, p := range ports {
 		wrapped, err := c.Wrap(p)
@@ -239,11 +240,11 @@ func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Shared, err
 			for _, p := range ports {
 				p.Close()
 			}
-			return nil, nil, err
+			return nil, at, err
 		}
 		ports[i] = wrapped
 	}
-	return ports, shared, nil
+	return ports, at, nil
 }
 
 // OpenAddr opens a device on one address of this host, by UDP sockets (package link/udp): on
@@ -293,7 +294,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	if err != nil {
 		return nil, err
 	}
-	ports, shared, err := c.wrap(ports)
+	ports, presence, err := c.wrap(ports)
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +304,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	if c.Membership == nil {
 		c.Membership = noGroups{}
 	}
-	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs, shared: shared})
+	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs, presence: presence})
 }
 
 // anyway is a resolver that leaves routing to the kernel, for each packet.

@@ -3,7 +3,6 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -107,7 +106,7 @@ type card struct {
 
 	zero   bool         // zero copy
 	claim  *claim.Claim // of the UDP port
-	owner  io.Closer    // says so to others; nil: nothing does
+	owner  *share.Owner // says so to others; nil: nothing does
 	filter *filter
 	hook   bpflink.Link
 	mem    *xsk.Memory
@@ -432,9 +431,7 @@ func (c *card) free() {
 	if c.filter != nil {
 		c.filter.Close()
 	}
-	if c.owner != nil {
-		c.owner.Close()
-	}
+	c.owner.Close()
 	c.claim.Release()
 	if c.mem != nil {
 		c.mem.Discard()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goroce/roce/internal/doze"
 	"github.com/goroce/roce/internal/gate"
+	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/xsk"
 	"github.com/goroce/roce/link"
 )
@@ -34,6 +35,14 @@ type Port struct {
 	// Of Stats: what of the kernel's counters is in count already.
 	asked  sync.Mutex
 	before unix.XDPStatistics
+}
+
+// Owner implements [share.Owned].
+func (p *Port) Owner() share.Teller {
+	if p.card.owner == nil {
+		return nil
+	}
+	return p.card.owner
 }
 
 // Info implements link.Port.

@@ -35,12 +35,12 @@ type Limits struct {
 
 // Config configures an [Agent].
 type Config struct {
-	NIC    *nic.NIC
-	Memory *mr.Table
-	GUID   cm.GUID
-	Rand   func() uint64
-	Limits Limits
-	Shared share.Shared // other processes on the addresses; nil: there are none
+	NIC      *nic.NIC
+	Memory   *mr.Table
+	GUID     cm.GUID
+	Rand     func() uint64
+	Limits   Limits
+	Presence share.Presence // on the addresses
 }
 
 // Agent is QP 1 of a device. It implements [nic.QP1].
@@ -73,6 +73,7 @@ type Agent struct {
 	ports    ports
 	watchers watchers
 	shared   share.Shared // nil: there are no other processes
+	teller   share.Teller // nil: nobody can ask what this process does
 }
 
 // sendDepth is the number of datagrams that may wait for the port.
@@ -82,12 +83,12 @@ const sendDepth = 1024
 func New(c Config) (*Agent, error) {
 	g := &Agent{nic: c.NIC, shard: c.NIC.Shard(0), paths: newPathCache(), limiter: newMADLimiter(c.Limits.MADRate, c.Rand()),
 		conns: map[*Conn]struct{}{}, queries: map[*Query]struct{}{}, inquiries: map[*Inquiry]struct{}{}, listeners: map[*Listener]struct{}{}}
-	g.shared = c.Shared
-	g.ports.init(c.Rand(), portsOf(c.Shared))
+	g.shared, g.teller = c.Presence.Shared, c.Presence.Teller
+	g.ports.init(c.Rand(), portsOf(g.shared))
 	g.background, g.cancel = context.WithCancel(context.Background())
 	l := &c.Limits
 	var err error
-	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, IDs: idsOf(c.Shared), Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
+	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, IDs: idsOf(g.shared), Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
 		HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate,
 		Left: func(c *cm.Conn) { g.forget(c.User.(*Conn)) }})
 	if err != nil {

@@ -11,7 +11,7 @@ func queues(all []qp.Observation) (list []share.QueuePair) {
 		q := share.QueuePair{
 			QPN: uint32(o.Num), Type: o.Type.String(), State: o.State.String(), DestQPN: uint32(o.DestQPN),
 			Sent: uint32(o.Sent), Expected: uint32(o.Expected), Messages: uint32(o.Messages),
-			InFlight: o.InFlight, Window: o.Window, Posted: o.Posted, RTT: o.RTT, Rate: uint64(o.Rate),
+			SentBytes: o.SentBytes, ReceivedBytes: o.ReceivedBytes, InFlight: o.InFlight, Window: o.Window, Posted: o.Posted, RTT: o.RTT, Rate: uint64(o.Rate),
 			Incidents: share.Incidents(o.Incidents),
 		}
 		if !o.Own.IsZero() {

@@ -33,8 +33,10 @@ func portsOf(s share.Shared) portClass {
 // startSharing makes the agent tell the peers of other processes that died, and report the
 // activity of this process on request.
 func (g *Agent) startSharing() {
+	if g.teller != nil {
+		g.teller.OnReport(g.report)
+	}
 	if g.shared != nil {
-		g.shared.OnReport(g.report)
 		g.shared.OnOrphans(func(list []share.Conn) {
 			if !g.nic.Closing() {
 				g.nic.Go(func() { g.disconnectOrphans(list) })

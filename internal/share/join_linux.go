@@ -237,7 +237,7 @@ func newKeeper(key string) (*keeper, error) {
 
 // dialKeeper connects to the keeper of an address.
 func dialKeeper(key string) (*line, error) {
-	l, err := dial(key)
+	l, err := dial(keeperName(key).Name)
 	if errors.Is(err, errNoKeeper) {
 		return nil, err
 	}

@@ -19,35 +19,44 @@ import (
 // itself waits a shorter time for each process.
 const listTime = 2 * time.Second
 
-// List returns the shared addresses in the network namespace of the calling thread, with the
-// processes on each. If the keeper of an address does not answer, List returns the keeper, which the
-// kernel knows, and the reason. A keeper lists the processes for any user, but their reports only
-// for its own. detail also asks for their queue pairs; processes of older versions, and those whose
-// keeper has an older version, do not report them.
+// List returns the addresses of devices in the network namespace of the calling thread, and
+// who is on each. Of an address whose keeper or owner does not answer it returns that one, which the
+// kernel knows, and the reason. Both tell another user who is there, but not what the
+// processes do. detail asks for their queue pairs, too; processes of older versions, and those whose
+// keeper is of an older version, do not tell them.
 func List(detail bool) ([]Address, error) {
 	// Names and connections belong to the namespace of the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	keys, err := sharedKeys()
+	names, err := tellers()
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
 	var all []Address
 	var asking sync.WaitGroup
-	for _, key := range keys {
-		l, err := dial(key)
+	for _, name := range names {
+		key, exclusive := strings.CutPrefix(name, ownerPrefix)
+		if exclusive {
+			key = ownedKey(key)
+		} else {
+			key = strings.TrimPrefix(name, namePrefix)
+		}
+		l, err := dial(name)
 		if errors.Is(err, errNoKeeper) {
 			continue // it has left
 		}
 		asking.Go(func() {
-			a := Address{Key: key}
+			a := Address{Key: key, Exclusive: exclusive}
 			if err == nil {
 				a.Members, err = l.list(detail)
 				l.Close()
 			}
 			if err != nil {
-				a.Error = explain(err)
+				a.Error = explain(err, exclusive)
+			}
+			if exclusive && len(a.Members) > 0 {
+				a.Members[0].Keeper = false
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -59,16 +68,20 @@ func List(detail bool) ([]Address, error) {
 	return all, nil
 }
 
-// explain describes why a keeper did not answer.
-func explain(err error) string {
-	if isTimeout(err) || errors.Is(err, syscall.EAGAIN) {
-		return "the keeper does not answer: is it stopped?"
+// explain says why a keeper or an owner did not answer.
+func explain(err error, exclusive bool) string {
+	who := "the keeper does not answer: "
+	if exclusive {
+		who = "the process that has it for itself does not answer: "
 	}
-	return "the keeper does not answer: " + err.Error()
+	if isTimeout(err) || errors.Is(err, syscall.EAGAIN) {
+		return who + "is it stopped?"
+	}
+	return who + err.Error()
 }
 
-// list asks the keeper at the other end of a new line for the processes on its address. If
-// that fails, it returns the keeper alone.
+// list asks the keeper or owner at the other end of a new line who is on its address. If that fails it
+// returns that one.
 func (l *line) list(detail bool) ([]Member, error) {
 	keeper := []Member{{PID: int(l.peer.Pid), UID: int(l.peer.Uid), Keeper: true}}
 	if err := l.send(message{Op: opList, Seq: 1, Detail: detail}); err != nil {
@@ -91,8 +104,8 @@ func (l *line) list(detail bool) ([]Member, error) {
 // unixNames has the Unix sockets of the namespace of the calling thread.
 const unixNames = "/proc/thread-self/net/unix"
 
-// sharedKeys returns the keys of all keepers.
-func sharedKeys() (keys []string, err error) {
+// tellers returns the names of the sockets of all keepers and owners.
+func tellers() (names []string, err error) {
 	f, err := os.Open(unixNames)
 	if err != nil {
 		return nil, errs.New("list", err, "names of the processes that hand out places")
@@ -100,30 +113,34 @@ func sharedKeys() (keys []string, err error) {
 	defer f.Close()
 	for s := bufio.NewScanner(f); ; {
 		if !s.Scan() {
-			return keys, s.Err()
+			return names, s.Err()
 		}
-		if key, ok := keyOf(s.Text()); ok && !slices.Contains(keys, key) {
-			keys = append(keys, key)
+		if name, ok := tellerOf(s.Text()); ok && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 }
 
-// keyOf returns the key in a line of the kernel's list of Unix sockets, if the line is a keeper's
+// tellerOf returns the name in a line of the kernel's list of Unix sockets, if the line is a keeper's or an owner's
 // socket: one that accepts connections. The columns are number, references, protocol, flags, type,
 // state, inode and name.
-func keyOf(line string) (key string, ok bool) {
+func tellerOf(line string) (name string, ok bool) {
 	const accepts = "00010000"
 	f := strings.Fields(line)
 	if len(f) < 8 || f[3] != accepts {
 		return "", false
 	}
-	_, key, ok = strings.Cut(line, " "+namePrefix)
-	return key, ok && key != ""
+	for _, prefix := range []string{namePrefix, ownerPrefix} {
+		if _, key, found := strings.Cut(line, " "+prefix); found && key != "" {
+			return prefix + key, true
+		}
+	}
+	return "", false
 }
 
-// dial connects to the keeper of an address, of any user.
-func dial(key string) (*line, error) {
-	c, err := net.DialUnix("unixpacket", nil, keeperName(key))
+// dial connects to the socket of a keeper or an owner, whoever that is.
+func dial(name string) (*line, error) {
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: name})
 	if err != nil {
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 			return nil, errNoKeeper

@@ -101,7 +101,7 @@ func TestListServices(t *testing.T) {
 func TestListFits(t *testing.T) {
 	most := ^uint32(0)
 	q := QueuePair{QPN: 1<<24 - 1, Type: "XRC_RECV", State: "RESET", DestQPN: 1<<24 - 1, Own: netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:7777"), Peer: netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:8888"),
-		Sent: 1<<24 - 1, Expected: 1<<24 - 1, Messages: 1<<24 - 1, InFlight: 1 << 23, Window: 1 << 23, Posted: 1 << 20, RTT: time.Hour, Rate: 4e11,
+		Sent: 1<<24 - 1, Expected: 1<<24 - 1, Messages: 1<<24 - 1, SentBytes: 1 << 63, ReceivedBytes: 1 << 63, InFlight: 1 << 23, Window: 1 << 23, Posted: 1 << 20, RTT: time.Hour, Rate: 4e11,
 		Incidents: Incidents{most, most, most, most, most, most, most, most, most}}
 	for processes := range Slots {
 		members := make([]Member, processes+1)
@@ -207,19 +207,90 @@ func TestListSilent(t *testing.T) {
 }
 
 // The kernel's list has other sockets, too.
-func TestKeyOf(t *testing.T) {
+func TestTellerOf(t *testing.T) {
 	for line, want := range map[string]string{
-		"Num       RefCount Protocol Flags    Type St Inode Path":                        "",
-		"ffff0: 00000002 00000000 00010000 0005 01 4711 @goroce/udp 10.0.0.1":            "udp 10.0.0.1",
-		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce/udp #3":       "udp #3",
-		"0000000000000000: 00000002 00000000 00000000 0002 01 4711 @goroce/udp #3#5":     "",
-		"0000000000000000: 00000003 00000000 00000000 0005 03 4711 @goroce/udp 10.0.0.1": "",
-		"0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/systemd/private": "",
-		"0000000000000000: 00000002 00000000 00010000 0001 01 4711":                      "",
-		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce/":             "",
+		"Num       RefCount Protocol Flags    Type St Inode Path":                            "",
+		"ffff0: 00000002 00000000 00010000 0005 01 4711 @goroce/udp 10.0.0.1":                "@goroce/udp 10.0.0.1",
+		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce/udp #3":           "@goroce/udp #3",
+		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce owner/xdp #3":     "@goroce owner/xdp #3",
+		"0000000000000000: 00000002 00000000 00000000 0002 01 4711 @goroce/udp #3#5":         "",
+		"0000000000000000: 00000003 00000000 00000000 0005 03 4711 @goroce/udp 10.0.0.1":     "",
+		"0000000000000000: 00000003 00000000 00000000 0005 03 4711 @goroce owner/xdp #3":     "",
+		"0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/systemd/private":     "",
+		"0000000000000000: 00000002 00000000 00010000 0001 01 4711":                          "",
+		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce/":                 "",
+		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce owner/":           "",
+		"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @goroce something/xdp #3": "",
 	} {
-		if got, ok := keyOf(line); got != want || ok != (want != "") {
+		if got, ok := tellerOf(line); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v", line, got, ok)
 		}
+	}
+}
+
+// A process that has an address for itself is listed as long as it has, with what it does; a second one beside it, too.
+func TestListExclusive(t *testing.T) {
+	k := key(t) + " #7"
+	first, err := Occupy(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := Occupy(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range []*Owner{first, second} {
+		o.OnReport(func(detail bool) Report {
+			r := Report{QueuePairs: 1 + i}
+			if detail {
+				r.Queues = make([]QueuePair, maxQueues+5)
+			}
+			return r
+		})
+	}
+	both := func(detail bool) (found []*Report) {
+		all, err := List(detail)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range all {
+			if a.Key != k {
+				continue
+			}
+			m := a.Members[0]
+			if !a.Exclusive || a.Error != "" || len(a.Members) != 1 || m.Keeper || m.Slots != nil || m.PID != int(self().Pid) || m.Version == "" || m.Age <= 0 || m.Report == nil {
+				t.Fatalf("%+v", a)
+			}
+			found = append(found, m.Report)
+		}
+		slices.SortFunc(found, func(a, b *Report) int { return a.QueuePairs - b.QueuePairs })
+		return found
+	}
+	if got := both(false); len(got) != 2 || got[0].QueuePairs != 1 || got[1].QueuePairs != 2 || got[0].Queues != nil {
+		t.Errorf("%+v", got)
+	}
+	if got := both(true); len(got) != 2 || len(got[0].Queues) != maxQueues || got[0].QueuesOmitted != 5 {
+		t.Errorf("%+v", got)
+	}
+	second.Close()
+	if got := both(false); len(got) != 1 || got[0].QueuePairs != 1 {
+		t.Errorf("%+v", got)
+	}
+	if who := owner(k); !strings.Contains(who, "process") {
+		t.Errorf("the owner is %q", who)
+	}
+	// One that connects and says nothing holds up neither the others nor the end.
+	silent, err := dial(ownerName(k).Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if got := both(false); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+	first.Close()
+	if got := both(false); len(got) != 0 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -45,7 +45,7 @@ func TestNobody(t *testing.T) {
 	if n, err := out.Read(room); err != nil || string(room[:n]) != "joined\n" {
 		t.Fatalf("the process of nobody says %q, %v", room[:n], err)
 	}
-	l, err := dial(k) // root, who is not known there
+	l, err := dial(keeperName(k).Name) // root, who is not known there
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,13 +50,36 @@ type Sharer interface {
 	Shared() Shared // nil: the Port does not share its address
 }
 
-// Of returns the process's share of the address of a Port, or nil if the Port does not share
-// its address.
-func Of(p link.Port) Shared {
+// Teller answers other processes of the host about a device.
+type Teller interface {
+	// OnReport sets the function that makes the report of this process; detail asks for its queue pairs, too.
+	OnReport(f func(detail bool) Report)
+}
+
+// Owned is a Port that does not share its address and may have an [Owner].
+type Owned interface {
+	link.Port
+	Owner() Teller // nil: it has none
+}
+
+// Presence has what a device has on its address besides its Ports.
+type Presence struct {
+	Shared Shared // nil: the device does not share the address
+	Teller Teller // nil: nobody can ask about the device
+}
+
+// Of returns the presence of the device whose first Port is given.
+func Of(p link.Port) (at Presence) {
 	if s, ok := link.As[Sharer](p); ok {
-		return s.Shared()
+		if at.Shared = s.Shared(); at.Shared != nil {
+			at.Teller = at.Shared
+			return at
+		}
 	}
-	return nil
+	if o, ok := link.As[Owned](p); ok {
+		at.Teller = o.Owner()
+	}
+	return at
 }
 
 // Shared is the interface of a [Place] for the rest of the stack. The driver
@@ -105,11 +128,11 @@ type Shared interface {
 	Connected(c Conn) Handle
 	Disconnected(h *Handle)
 
-	// OnOrphans sets the function that tells the peers of a dead process about the end of
-	// their connections. OnReport sets the function that makes the report of this process,
-	// with its queue pairs if detail is set.
+	// OnOrphans sets what tells the peers of a process that died that their connections are
+	// over.
 	OnOrphans(f func([]Conn))
-	OnReport(f func(detail bool) Report)
+
+	Teller
 
 	Stats() Stats
 }
@@ -160,11 +183,12 @@ type Member struct {
 	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer, or belongs to another user
 }
 
-// Address is a shared address with its processes.
+// Address is an address, and who is on it.
 type Address struct {
-	Key     string   `json:"address"`
-	Members []Member `json:"processes"`
-	Error   string   `json:"error,omitempty"` // why the keeper did not answer
+	Key       string   `json:"address"`
+	Members   []Member `json:"processes"`
+	Exclusive bool     `json:"exclusive,omitempty"` // one process has it for itself: it has no slots and no keeper
+	Error     string   `json:"error,omitempty"`     // why the keeper, or the one process, did not say
 }
 
 // Stats counts packets between the processes of the host.

@@ -27,15 +27,19 @@ type Report struct {
 // QueuePair is a queue pair of a process. Its JSON names are short, because a
 // message has many queue pairs.
 type QueuePair struct {
-	QPN       uint32        `json:"n"`
-	Type      string        `json:"t"`
-	State     string        `json:"s"`
-	DestQPN   uint32        `json:"d,omitempty"`
-	Own       netip.Addr    `json:"o,omitzero"`
-	Peer      netip.Addr    `json:"p,omitzero"`
-	Sent      uint32        `json:"x,omitempty"` // PSN
-	Expected  uint32        `json:"r,omitempty"` // PSN
-	Messages  uint32        `json:"m,omitempty"` // MSN
+	QPN      uint32     `json:"n"`
+	Type     string     `json:"t"`
+	State    string     `json:"s"`
+	DestQPN  uint32     `json:"d,omitempty"`
+	Own      netip.Addr `json:"o,omitzero"`
+	Peer     netip.Addr `json:"p,omitzero"`
+	Sent     uint32     `json:"x,omitempty"` // PSN
+	Expected uint32     `json:"r,omitempty"` // PSN
+	Messages uint32     `json:"m,omitempty"` // MSN
+
+	SentBytes     uint64 `json:"sb,omitempty"` // payload
+	ReceivedBytes uint64 `json:"rb,omitempty"`
+
 	InFlight  int           `json:"f,omitempty"`
 	Window    int           `json:"w,omitempty"`
 	Posted    int           `json:"q,omitempty"`
@@ -62,7 +66,7 @@ type Incidents struct {
 const (
 	maxListed         = 4000
 	maxListedDetailed = 500
-	maxQueues         = 230
+	maxQueues         = 214
 )
 
 // limit leaves out services and queue pairs beyond a number.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strconv"
@@ -56,39 +55,12 @@ func ask(name *net.UnixAddr) string {
 	return holder(l.peer)
 }
 
-// ownerName is the name of the socket of a process that uses an address
-// exclusively.
-func ownerName(key string) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unixpacket", Name: "@goroce owner/" + key}
-}
-
-// owner describes the process that uses an address exclusively, or returns an
-// empty string.
+// owner returns who has an address for itself; empty: nobody says so.
 func owner(key string) string { return ask(ownerName(key)) }
 
-// Occupy announces that this process uses an address exclusively, in the network namespace
-// of the calling thread, until the returned Closer is closed.
-func Occupy(key string) (io.Closer, error) {
-	l, err := net.ListenUnix("unixpacket", ownerName(key))
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.Close()
-		}
-	}()
-	return l, nil
-}
-
-// NameRival adds to the error of a driver that finds an interface taken: the process that uses
-// the interface or one of its addresses, and the remedy. It adds nothing if no process has
-// announced its use. The calling thread is in the network namespace of the interface. Join must
-// have ended, because it makes this process a user of the address.
+// NameRival makes the error of a driver that finds an interface taken say who uses that, or one
+// of its addresses, and what to do; not if nobody says that he does. The calling thread is in
+// the network namespace of the interface, and Join is over: it makes this process a user.
 func NameRival(e *errs.Error, driver string, index int) {
 	if !errors.Is(e, syscall.EADDRINUSE) {
 		return

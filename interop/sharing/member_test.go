@@ -102,7 +102,7 @@ func (m *Member) Open(o Open, r *Opened) error {
 	began := time.Now()
 	c := roce.InterfaceConfig{Options: roce.Options{Polled: o.Polled}, Driver: o.Driver, Queues: o.Queues, Exclusive: o.Exclusive}
 	c.Wrap = func(p link.Port) (link.Port, error) {
-		if s := share.Of(p); s != nil {
+		if s := share.Of(p).Shared; s != nil {
 			m.place = s
 		}
 		if o.Loss == 0 {

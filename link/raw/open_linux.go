@@ -180,6 +180,7 @@ func (p *Port) takePort(first *Port) (err error) {
 		return e
 	}
 	p.Desc.Notes = append(p.Desc.Notes, notes...)
+	p.owner, _ = share.Occupy(share.InterfaceKey("raw", p.Desc.Index)) // an error: others are told less
 	return nil
 }
 

@@ -27,7 +27,8 @@ type Port struct {
 	screen *driver.Screen // of the first queue: early drop
 	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
 	place  *share.Place   // of the first queue, on an interface that processes share
-	slots  []share.Slot   // slots whose packets the filter accepts; nil: all
+	slots  []share.Slot   // whose packets the filter takes; nil: all
+	owner  *share.Owner   // of the first queue, on an interface that the device has for itself
 
 	tx tx
 	rx rx
@@ -95,20 +96,22 @@ func (p *Port) Close() error {
 	if err := p.base.Close(); err != nil {
 		return err
 	}
+	return p.leave()
+}
+
+// leave gives up the interface.
+func (p *Port) leave() error {
 	p.claim.Release()
 	if p.place != nil {
 		return p.place.Close()
 	}
-	return nil
+	return p.owner.Close()
 }
 
 // free frees the files of a Port whose opening failed.
 func (p *Port) free() {
 	p.Free()
-	p.claim.Release()
-	if p.place != nil {
-		p.place.Close()
-	}
+	p.leave()
 }
 
 // hints are the remedies for errors.

@@ -59,7 +59,15 @@ func (p *Port) Shared() share.Shared {
 	return p.place
 }
 
-// claim returns the configuration for claiming the UDP port.
+// Owner implements [share.Owned].
+func (p *Port) Owner() share.Teller {
+	if p.owner == nil {
+		return nil
+	}
+	return p.owner
+}
+
+// claim is how the UDP port is claimed.
 func (c *Config) claim() claim.Config {
 	return claim.Config{Interface: c.Interface, Share: c.SharePort, Super: release() >= superRelease}
 }

@@ -71,6 +71,9 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	}
 	first.split(n)
 	first.Desc.Notes = append(first.Desc.Notes, notes...)
+	if key, err := c.shareKey(); err == nil {
+		first.owner, _ = share.Occupy(key) // an error: others are told less
+	}
 	return ports, nil
 }
 

@@ -34,6 +34,7 @@ type Port struct {
 	adopted bool           // the socket belongs to a slot, and was bound before
 	place   *share.Place   // of the first queue, on an address that processes share
 	tenants *tenants       // of all queues of such a device
+	owner   *share.Owner   // of the first queue, on an address that the device has for itself
 
 	tx tx
 	rx rx
@@ -104,7 +105,18 @@ func (p *Port) Close() error {
 	if p.tenants != nil && err == nil && p.tenants.left.Add(-1) == 0 {
 		err = p.tenants.place.Close()
 	}
+	if err == nil {
+		err = p.owner.Close()
+	}
 	return err
+}
+
+// Owner implements [share.Owned].
+func (p *Port) Owner() share.Teller {
+	if p.owner == nil {
+		return nil
+	}
+	return p.owner
 }
 
 // Shared implements [share.Sharer].

@@ -1,0 +1,138 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Owner is a process that has an address for itself. It says so to those who ask, and what it does.
+type Owner struct {
+	listener *net.UnixListener
+	began    time.Time
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	report  func(detail bool) Report
+	lines   map[*line]struct{}
+	foreign int // of them of users who do not share
+	closed  bool
+}
+
+// ownerPrefix is how the names of the sockets of owners begin.
+const ownerPrefix = "@goroce owner/"
+
+// ownerName is the name of the socket of an owner.
+func ownerName(key string) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: ownerPrefix + key}
+}
+
+// secondOwners is how many more may have a name, where they have an address for themselves side by side (raw.Config.SharePort).
+const secondOwners = 15
+
+// Occupy says that this process has an address for itself, in the network namespace of the calling thread, until Close.
+func Occupy(key string) (*Owner, error) {
+	name := ownerName(key)
+	l, err := net.ListenUnix("unixpacket", name)
+	for n := 2; errors.Is(err, syscall.EADDRINUSE) && n < 2+secondOwners; n++ {
+		l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: name.Net, Name: fmt.Sprintf("%s+%d", name.Name, n)})
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := &Owner{listener: l, began: time.Now(), lines: map[*line]struct{}{}}
+	o.running.Go(o.serve)
+	return o, nil
+}
+
+// OnReport implements [Teller].
+func (o *Owner) OnReport(f func(detail bool) Report) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.report = f
+}
+
+// Close ends it. It returns when nobody is answered any more.
+func (o *Owner) Close() error {
+	if o == nil {
+		return nil
+	}
+	err := o.listener.Close()
+	o.mu.Lock()
+	o.closed = true
+	for l := range o.lines {
+		l.Close()
+	}
+	o.mu.Unlock()
+	o.running.Wait()
+	return err
+}
+
+// serve accepts connections.
+func (o *Owner) serve() {
+	for {
+		c, err := o.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, for instance
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		o.running.Go(func() {
+			defer c.Close()
+			if l, err := newLine(c); err == nil {
+				o.answer(l)
+			}
+		})
+	}
+}
+
+// answer answers the question who is there: to another user without what the process does.
+func (o *Owner) answer(l *line) {
+	trusted := l.trusts()
+	o.mu.Lock()
+	if o.closed || !trusted && o.foreign >= maxStrangers {
+		o.mu.Unlock()
+		return
+	}
+	o.lines[l] = struct{}{}
+	if !trusted {
+		o.foreign++
+	}
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.lines, l)
+		if !trusted {
+			o.foreign--
+		}
+	}()
+	l.SetReadDeadline(time.Now().Add(callTime))
+	m, err := l.receiveText()
+	if err != nil || m.Op != opList {
+		return
+	}
+	o.mu.Lock()
+	report := o.report
+	o.mu.Unlock()
+	me := self()
+	members := []Member{{PID: int(me.Pid), UID: int(me.Uid), Version: moduleVersion(), Age: time.Since(o.began)}}
+	if trusted && report != nil {
+		r := report(m.Detail)
+		members[0].Report = &r
+	}
+	limitAll(members, m.Detail)
+	l.send(message{Op: opList, Seq: m.Seq, Members: members})
+}
+
+// ownedKey returns the key in the name of an owner's socket.
+func ownedKey(name string) string {
+	key, _, _ := strings.Cut(name, "+")
+	return key
+}
