@@ -20,16 +20,16 @@ func nicCommand() *cobra.Command {
 	var asJSON, rate bool
 	c := &cobra.Command{
 		Use:   "nic",
-		Short: "List the processes that share an address, and what they do",
-		Long: `List the software NICs of this network namespace that several processes can share
-(drivers udp and raw, on Linux): for each interface or address the processes on it,
-their places, queue pairs, connections, packets, and the services that they listen
-for. A service of rdma_cm is a port: "TCP 7471". One of the processes is the keeper,
-which hands out the places and answers this command.
+		Short: "List the processes on each interface and address, and what they do",
+		Long: `List the software NICs of this network namespace, on Linux: for each interface or
+address the processes on it, their queue pairs, connections, packets, and the services
+that they listen for. A service of rdma_cm is a port: "TCP 7471". Several processes can
+share an interface or address (drivers udp and raw): then each has places, and one of
+them is the keeper, which hands out the places and answers this command. A device with
+--link xdp, or one that was opened for itself (Exclusive), answers by itself.
 
-It needs no privilege. Of processes of another user it shows the places, not what the
-processes do. A device that was opened for itself (Exclusive), with --link xdp or with
---link mem is not listed.`,
+It needs no privilege. Of processes of another user it shows who they are, not what
+they do. Devices with --link mem are not listed.`,
 		Example: `  rocectl nic
   rocectl nic --rate
   rocectl nic --json | jq '.processes[].pid'

@@ -27,10 +27,10 @@ func topCommand() *cobra.Command {
 		Long: `Watch connections in a table: packets per second, retransmissions, NAKs, congestion
 notification packets, round trip, state.
 
-Without an argument it shows the queue pairs of the processes that share addresses in this
-network namespace ("rocectl nic"). It needs no privilege; processes of other users do not
-tell theirs. Processes do not count payload per queue pair, so MB/S is not known, and packets
-are those of requests: an answer is not one, and a READ counts each packet that it asks for.
+Without an argument it shows the queue pairs of all devices in this network namespace, with
+--link udp, raw and xdp, shared or not ("rocectl nic"). It needs no privilege; processes of
+other users do not tell theirs. Packets are those of requests: an answer is not one, and a
+READ counts each packet that it asks for.
 
 With the name of an interface it looks at the packets that pass it, of any RoCE program or
 adapter, and sends nothing; it needs CAP_NET_RAW. It does not see what --link xdp sends and

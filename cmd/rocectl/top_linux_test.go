@@ -28,15 +28,42 @@ func (s *sampled) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The queue pairs of a process on a shared address are shown, with what they do.
+// The queue pairs of devices are shown, with what they do: on a shared address, on one that a device has for itself, and by packet
+// sockets and AF_XDP.
 func TestTopStack(t *testing.T) {
-	const address = "127.0.7.9"
-	server, err := roce.OpenAddr(netip.MustParseAddr(address), roce.InterfaceConfig{})
+	t.Run("udp", func(t *testing.T) {
+		testTopStack(t, "udp 127.0.7.10", false, nil, func(addr string) (*roce.Device, error) {
+			return roce.OpenAddr(netip.MustParseAddr(addr), roce.InterfaceConfig{})
+		}, "127.0.7.9", "127.0.7.10")
+	})
+	t.Run("udp, exclusive", func(t *testing.T) {
+		testTopStack(t, "udp 127.0.7.10", true, nil, func(addr string) (*roce.Device, error) {
+			return roce.OpenAddr(netip.MustParseAddr(addr), roce.InterfaceConfig{Exclusive: true})
+		}, "127.0.7.9", "127.0.7.10")
+	})
+	for _, c := range []roce.InterfaceConfig{{Driver: "raw"}, {Driver: "raw", Exclusive: true}, {Driver: "xdp"}} {
+		t.Run(fmt.Sprintf("%s, exclusive %v", c.Driver, c.Exclusive), func(t *testing.T) {
+			a, b := netlab.Pair(t, netlab.Config{})
+			testTopStack(t, c.Driver+" "+b.Interface, c.Exclusive || c.Driver == "xdp", b, func(addr string) (d *roce.Device, err error) {
+				at := a
+				if addr == b.IP4.String() {
+					at = b
+				}
+				at.Do(t, func() { d, err = roce.OpenInterface(at.Interface, c) })
+				return d, err
+			}, a.IP4.String(), b.IP4.String())
+		})
+	}
+}
+
+// testTopStack opens two devices and watches the second, in the namespace of a side; nil is that of the test. on names it.
+func testTopStack(t *testing.T, on string, exclusive bool, side *netlab.Side, open func(addr string) (*roce.Device, error), address, local string) {
+	server, err := open(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	client, err := roce.OpenAddr(netip.MustParseAddr("127.0.7.10"), roce.InterfaceConfig{})
+	client, err := open(local)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +73,13 @@ func TestTopStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	accepted := make(chan *roce.Conn, 1)
 	go func() {
+		defer close(accepted)
 		if r, err := l.Accept(t.Context()); err == nil {
-			r.Accept(t.Context(), roce.AcceptConfig{})
+			if c, err := r.Accept(t.Context(), roce.AcceptConfig{}); err == nil {
+				accepted <- c
+			}
 		}
 	}()
 	conn, err := client.Dial(t.Context(), address+":7471", roce.DialConfig{})
@@ -56,25 +87,41 @@ func TestTopStack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	far := <-accepted
+	if far == nil {
+		t.Fatal("not accepted")
+	}
+	to, err := far.RegMR(make([]byte, 3000), roce.RemoteWrite|roce.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := conn.RegMR(make([]byte, 3000), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// A WRITE of no bytes after each sample, until one shows that something was sent and how long it took.
+	// A WRITE after each sample, until one shows that something was sent and how long it took.
 	write := func() {
-		if err := conn.QP().PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled}); err != nil {
+		wr := roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled, SG: []roce.SGE{from.SGE(0, 3000)}, RemoteAddr: to.Addr(), RKey: to.RKey()}
+		if err := conn.QP().PostSend(&wr); err != nil {
 			t.Error(err)
-		} else if _, err := conn.QP().SendCQ().Next(t.Context()); err != nil {
-			t.Error(err)
+		} else if wc, err := conn.QP().SendCQ().Next(t.Context()); err != nil || wc.Status != roce.StatusSuccess {
+			t.Errorf("%v, %v", wc.Status, err)
 		}
 	}
 	out := &sampled{func(rows []top.Row) {
 		for _, r := range rows {
-			if r.Local.QPN != uint32(conn.QP().Num()) || r.PID != os.Getpid() {
+			if r.Local.QPN != uint32(conn.QP().Num()) || r.PID != os.Getpid() || r.Device != on {
 				continue
 			}
-			if r.State != "RTS" || r.Type != "RC" || r.Peer.Addr != address || r.Peer.QPN == 0 {
+			if r.State != "RTS" || r.Type != "RC" || r.Peer.Addr != address || r.Peer.QPN == 0 || r.Alone != exclusive {
 				t.Errorf("%+v", r)
 			}
 			if r.Rates.Sent > 0 && r.RTT > 0 {
+				if r.SentBytes == 0 || r.SentBytes%3000 != 0 || r.Rates.SentBytes == 0 || r.ReceivedBytes != 0 {
+					t.Errorf("bytes: %+v", r)
+				}
 				cancel()
 				return
 			}
@@ -82,7 +129,14 @@ func TestTopStack(t *testing.T) {
 		write()
 	}}
 	var errs strings.Builder
-	if code := run(ctx, []string{"top", "--json", "--interval", "20ms"}, out, &errs); code != exitOK || errs.Len() > 0 {
+	code := exitFailed
+	watch := func() { code = run(ctx, []string{"top", "--json", "--interval", "20ms"}, out, &errs) }
+	if side == nil {
+		watch()
+	} else {
+		side.Do(t, watch)
+	}
+	if code != exitOK || errs.Len() > 0 {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 	if ctx.Err() == nil {
@@ -127,13 +181,13 @@ func TestTopCommand(t *testing.T) {
 		code           int
 		stdout, stderr string // parts of them
 	}{
-		{[]string{"--read", cleanPcap}, exitOK, "PROCESS  TYPE", ""},
+		{[]string{"--read", cleanPcap}, exitOK, "PROCESS  DEVICE  TYPE", ""},
 		{[]string{"--read", cleanPcap, "--count", "1", "--json"}, exitOK, `"source":"` + cleanPcap, ""},
 		{[]string{"--count", "1"}, exitOK, "connections\nPROCESS", ""},
 		{[]string{"--read", "no-such-file"}, exitFailed, "", "no-such-file"},
 		{[]string{"--read", "main.go"}, exitFailed, "", "main.go: pcap: not a valid capture"},
 		{[]string{"--read", cleanPcap, "lo"}, exitUsage, "", "exclude one another"},
-		{[]string{"--sort", "speed"}, exitUsage, "", "there are process, type"},
+		{[]string{"--sort", "speed"}, exitUsage, "", "there are process, device, type"},
 		{[]string{"--interval", "1ms"}, exitUsage, "", "less than 10ms"},
 		{[]string{"--count", "-1"}, exitUsage, "", "negative"},
 		{[]string{"nosuch0"}, exitFailed, "", "no such network interface"},

@@ -1,4 +1,4 @@
-// Package nics lists the processes that share addresses of this host.
+// Package nics lists the processes that have devices on addresses of this host.
 package nics
 
 import (
@@ -19,15 +19,16 @@ import (
 	"github.com/goroce/roce/internal/share"
 )
 
-// Address is an address that is shared, and who is on it.
+// Address is an address, and who is on it.
 type Address struct {
 	Driver    string    `json:"driver"`              // "udp"
 	Address   string    `json:"address,omitempty"`   // either an address,
 	Interface string    `json:"interface,omitempty"` // or an interface
 	Processes []Process `json:"processes"`
-	Places    int       `json:"places"`          // that the processes have
-	Of        int       `json:"of"`              // places that there are
-	Error     string    `json:"error,omitempty"` // why only the keeper is known
+	Exclusive bool      `json:"exclusive,omitempty"` // one process has it for itself, without places
+	Places    int       `json:"places"`              // that the processes have
+	Of        int       `json:"of"`                  // places that there are
+	Error     string    `json:"error,omitempty"`     // why only the keeper is known
 }
 
 // Process is a process on an address.
@@ -55,7 +56,7 @@ type Does struct {
 	RxRate      *float64 `json:"rx_packets_per_second,omitempty"`
 }
 
-// List lists the addresses of the network namespace that are shared. If interval is not 0 it
+// List lists the addresses of the network namespace that have devices. If interval is not 0 it
 // asks twice, that far apart, and reports the rates between.
 func List(ctx context.Context, interval time.Duration) ([]Address, error) {
 	list, err := share.List(false)
@@ -87,8 +88,8 @@ func addRates(now, before []Address, took time.Duration) {
 	each := func(list []Address, f func(place, *Does)) {
 		for _, a := range list {
 			for _, p := range a.Processes {
-				if p.Does != nil && len(p.Slots) > 0 {
-					f(place{a.Driver, cmp.Or(a.Address, a.Interface), p.Slots[0], p.PID}, p.Does)
+				if p.Does != nil {
+					f(place{a.Driver, cmp.Or(a.Address, a.Interface), p.slot(), p.PID}, p.Does)
 				}
 			}
 		}
@@ -104,11 +105,22 @@ func addRates(now, before []Address, took time.Duration) {
 	})
 }
 
+// slot returns the first place of a process, -1 if it has none.
+func (p *Process) slot() int {
+	if len(p.Slots) == 0 {
+		return -1
+	}
+	return p.Slots[0]
+}
+
 // describe adds what the host knows: names of interfaces, programs and users.
 func describe(list []share.Address) []Address {
 	all := []Address{}
 	for _, s := range list {
-		a := Address{Processes: []Process{}, Of: share.Slots, Error: s.Error}
+		a := Address{Processes: []Process{}, Of: share.Slots, Exclusive: s.Exclusive, Error: s.Error}
+		if s.Exclusive {
+			a.Of = 0
+		}
 		a.Driver, a.Address, a.Interface = parseKey(s.Key, interfaceName)
 		for _, m := range s.Members {
 			p := Process{PID: m.PID, Program: Program(m.PID), UID: m.UID, User: userName(m.UID), Slots: []int{}, Age: m.Age.Seconds(), Keeper: m.Keeper, Version: m.Version}
@@ -182,7 +194,7 @@ func service(id cm.ServiceID) string {
 // WriteText prints addresses for people.
 func WriteText(w io.Writer, list []Address) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no process has an address that can be shared")
+		_, err := fmt.Fprintln(w, "no process has a device")
 		return err
 	}
 	for i, a := range list {
@@ -190,9 +202,12 @@ func WriteText(w io.Writer, list []Address) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s %s", Printable(a.Driver), Printable(cmp.Or(a.Address, a.Interface)))
-		if a.Error != "" {
+		switch {
+		case a.Error != "":
 			fmt.Fprintf(w, ": %s\n", Printable(a.Error))
-		} else {
+		case a.Exclusive:
+			fmt.Fprintln(w, ": one process has it for itself")
+		default:
 			fmt.Fprintf(w, ": %d of %d places taken\n", a.Places, a.Of)
 		}
 		if err := writeProcesses(w, a.Processes); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/internal/tools/nics"
 )
 
-// Stack is the source of the processes that share addresses in this network namespace.
+// Stack is the source of the processes that have devices in this network namespace.
 type Stack struct {
 	list   func(detail bool) ([]share.Address, error)
 	before map[string]progress
@@ -41,7 +41,7 @@ func (s *Stack) Sample(context.Context) (Sample, error) {
 			out.note("%s: %s", nics.KeyName(a.Key), a.Error)
 		}
 		for _, m := range a.Members {
-			s.member(&out, now, a.Key, &m)
+			s.member(&out, now, &a, &m)
 		}
 	}
 	s.before = now
@@ -49,12 +49,15 @@ func (s *Stack) Sample(context.Context) (Sample, error) {
 }
 
 // member adds the queue pairs of a process.
-func (s *Stack) member(out *Sample, now map[string]progress, key string, m *share.Member) {
-	r, name := m.Report, nics.KeyName(key)
+func (s *Stack) member(out *Sample, now map[string]progress, at *share.Address, m *share.Member) {
+	r, name := m.Report, nics.KeyName(at.Key)
+	program := nics.Program(m.PID)
 	switch {
 	case r == nil && m.Version != "":
 		out.note("process %d on %s does not say what it does: it is another user's, or did not answer", m.PID, name)
 	case r == nil:
+	case r.QueuePairs == 0:
+		out.note("process %d (%s) on %s has no queue pair", m.PID, program, name)
 	case len(r.Queues) == 0 && r.QueuePairs > 0:
 		out.note("process %d on %s, of version %s, does not tell its queue pairs: it or the keeper is of an older version", m.PID, name, m.Version)
 	case r.QueuesOmitted > 0:
@@ -63,10 +66,9 @@ func (s *Stack) member(out *Sample, now map[string]progress, key string, m *shar
 	if r == nil {
 		return
 	}
-	program := nics.Program(m.PID)
 	for _, q := range r.Queues {
 		c := Connection{
-			Key: fmt.Sprintf("%s %d %x", key, m.PID, q.QPN), PID: m.PID, Program: program,
+			Key: fmt.Sprintf("%s %d %x", at.Key, m.PID, q.QPN), PID: m.PID, Program: program, Device: name, Alone: at.Exclusive,
 			Type: q.Type, State: q.State, Local: End{QPN: q.QPN}, Peer: End{QPN: q.DestQPN},
 			Clock: r.Clock, InFlight: q.InFlight, RTT: float64(q.RTT) / float64(time.Microsecond), Limit: q.Rate,
 		}
@@ -80,7 +82,8 @@ func (s *Stack) member(out *Sample, now map[string]progress, key string, m *shar
 		if ok {
 			c.Counts = was.counts
 		} else {
-			was.raw.Sent, was.raw.Expected = q.Sent, q.Expected // of what was before nothing is known
+			// Of what was before nothing is known.
+			was.raw.Sent, was.raw.Expected, was.raw.Messages, was.raw.SentBytes, was.raw.ReceivedBytes = q.Sent, q.Expected, q.Messages, q.SentBytes, q.ReceivedBytes
 		}
 		c.Counts.advance(&was.raw, &q)
 		now[c.Key] = progress{q, c.Counts}
@@ -94,6 +97,12 @@ func (c *Counts) advance(before, now *share.QueuePair) {
 	psns := func(now, before uint32) uint64 { return uint64(max(bth.PSN(now).Sub(bth.PSN(before)), 0)) }
 	c.Sent += psns(now.Sent, before.Sent)
 	c.Received += psns(now.Expected, before.Expected)
+	if now.Type == bth.UD.String() { // the peers count their own PSNs: a datagram is a message
+		c.Received += psns(now.Messages, before.Messages)
+	}
+	// A message that is given up takes back what was counted of it.
+	c.SentBytes += uint64(max(int64(now.SentBytes-before.SentBytes), 0))
+	c.ReceivedBytes += uint64(max(int64(now.ReceivedBytes-before.ReceivedBytes), 0))
 	a, b := &before.Incidents, &now.Incidents
 	c.Retransmitted += uint64(b.Retransmitted - a.Retransmitted)
 	c.Timeouts += uint64(b.Timeouts - a.Timeouts)

@@ -23,13 +23,14 @@ type Column struct {
 // Columns are all columns in their order.
 var Columns = []Column{
 	{"PROCESS", "number and name of the process", process, func(a, b *Row) int { return cmp.Compare(a.PID, b.PID) }, false},
+	{"DEVICE", "driver, and interface or address; \", exclusive\": the process has that for itself", device, nil, false},
 	{"TYPE", "service", func(r *Row) string { return r.Type }, nil, false},
 	{"LOCAL", "address and queue pair of this end", func(r *Row) string { return r.Local.String() }, nil, false},
 	{"PEER", "address and queue pair of the peer", func(r *Row) string { return r.Peer.String() }, nil, false},
 	{"STATE", "state of the queue pair; of packets: what they show", func(r *Row) string { return r.State }, nil, false},
 	rate("SENT/S", "packets to the peer in a second", func(r *Rates) float64 { return r.Sent }),
 	rate("RECV/S", "packets of the peer in a second", func(r *Rates) float64 { return r.Received }),
-	payload,
+	rate("MB/S", "payload both ways, in megabytes a second", func(r *Rates) float64 { return (r.SentBytes + r.ReceivedBytes) / 1e6 }),
 	rate("RETX/S", "packets sent again in a second", func(r *Rates) float64 { return r.Retransmitted }),
 	rate("NAK/S", "NAKs both ways in a second, without RNR NAKs", func(r *Rates) float64 { return r.NAKs }),
 	rate("RNR/S", "receiver-not-ready NAKs both ways in a second", func(r *Rates) float64 { return r.RNRs }),
@@ -37,19 +38,6 @@ var Columns = []Column{
 	{"RTT", "smoothed round trip in microseconds", func(r *Row) string { return number(r.RTT) }, func(a, b *Row) int { return cmp.Compare(b.RTT, a.RTT) }, true},
 	{"FLIGHT", "packets in flight", func(r *Row) string { return fmt.Sprint(r.InFlight) }, func(a, b *Row) int { return cmp.Compare(b.InFlight, a.InFlight) }, true},
 }
-
-// payload is the column of bytes. Processes do not count them for each queue pair.
-var payload = func() Column {
-	c := rate("MB/S", "payload both ways, in megabytes a second; processes do not tell it", func(r *Rates) float64 { return (r.SentBytes + r.ReceivedBytes) / 1e6 })
-	cell := c.cell
-	c.cell = func(r *Row) string {
-		if r.PID != 0 {
-			return "-"
-		}
-		return cell(r)
-	}
-	return c
-}()
 
 // rate is a column of a rate. The highest comes first.
 func rate(name, help string, of func(*Rates) float64) Column {
@@ -96,6 +84,16 @@ func process(r *Row) string {
 		return "-"
 	}
 	return strings.TrimSpace(fmt.Sprintf("%d %s", r.PID, nics.Printable(r.Program)))
+}
+
+func device(r *Row) string {
+	switch {
+	case r.Device == "":
+		return "-"
+	case r.Alone:
+		return r.Device + ", exclusive"
+	}
+	return r.Device
 }
 
 // String returns "10.0.0.1 0x12", and "-" for what is not known.

@@ -1,5 +1,5 @@
-// Package top shows what connections do, sample by sample: those of the processes that share addresses of
-// this host, as they tell it, or those of the packets of an interface or a capture.
+// Package top shows what connections do, sample by sample: those of the processes of this host that have
+// devices, as they tell it, or those of the packets of an interface or a capture.
 package top
 
 import (
@@ -34,6 +34,8 @@ type Connection struct {
 	Key     string `json:"-"` // the same in each sample
 	PID     int    `json:"pid,omitempty"`
 	Program string `json:"program,omitempty"`
+	Device  string `json:"device,omitempty"`    // of a process: the driver, and the interface or address
+	Alone   bool   `json:"exclusive,omitempty"` // the process has that for itself
 	Type    string `json:"type"`
 	State   string `json:"state"` // of a process: of its queue pair; of packets: what they show, see stateOf
 	Local   End    `json:"local"`
@@ -46,7 +48,7 @@ type Connection struct {
 	Limit    uint64        `json:"limit_bps,omitempty"`
 }
 
-// Counts grow from sample to sample. Bytes are of payload; processes do not tell them.
+// Counts grow from sample to sample. Bytes are of payload.
 type Counts struct {
 	Sent          uint64 `json:"sent"`     // packets: of processes PSNs of own requests, of packets all from the local end
 	Received      uint64 `json:"received"` // the same of the peer
