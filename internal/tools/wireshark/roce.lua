@@ -137,7 +137,7 @@ local function add_field(tree, tvb, at, f)
     while band(mask, 1) == 0 do v, mask = rshift(v, 1), rshift(mask, 1) end
   end
   if f[6] == "named" then
-    local name = values[f[1]][v] or tostring(v)
+    local name = values[f[1]][v] or string.format("%d", v)
     return f[7] == "-" and name or f[7] .. " " .. name
   end
   return f[7] .. (f[6] == "hex" and string.format(" 0x%x", v) or string.format(" %d", v))
@@ -216,7 +216,7 @@ local function dissect(tvb, root)
   end
   tree:add(fields.payload_len, n):set_generated()
   if n > 0 then
-    words[#words + 1] = "payload " .. n
+    words[#words + 1] = string.format("payload %d", n) -- of some versions the bit library returns floats
     local there = math.min(n, tvb:len() - at)
     if there > 0 then tree:add(fields.payload, tvb(at, there)) end
   end
