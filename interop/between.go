@@ -22,12 +22,16 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Two guests with rxe and rocectl impair in the path between them: no stack of ours at either end. The
-// second guest is booted for the first such case.
+// Two guests with rxe and rocectl impair in the path between them: no stack of ours at either end. It joins their two tap devices,
+// or it is in the interface of the first guest, and the kernel joins the tap devices. The second guest is booted for the first
+// such case.
 
 const (
 	secondIP4, secondIP6 = "10.77.0.3", "fd77::3"
 	secondTap            = "tap1"
+
+	joint      = "br2"                // of both tap devices
+	guestTrace = "/tmp/impair.pcapng" // in the guest
 )
 
 // between is a fault in the path between two guests.
@@ -37,7 +41,16 @@ type between struct {
 	naks   int      // how many NAKs for a gap there are at most
 	repair bool     // what was dropped arrives later
 	brief  bool     // one of those that run without -between
+	inside bool     // rocectl impair is in the interface of the first guest
 }
+
+// file is the rule file.
+func (b *between) file(root string) string {
+	return filepath.Join(root, "examples", "impair", b.rules+".yaml")
+}
+
+// guestFile is the rule file in the guest.
+func (b *between) guestFile() string { return "/etc/impair/" + b.rules + ".yaml" }
 
 // betweenCases are the rows of rocectl impair.
 func betweenCases() []testCase {
@@ -63,6 +76,10 @@ func betweenCases() []testCase {
 	add(rping, between{rules: "drop-last", fired: once, naks: 1, repair: true})
 	add(rping, between{rules: "drop-read-response", fired: once, repair: true})
 	add(rping, between{rules: "duplicate", fired: []uint64{0}})
+	// In the interface of the guest. What is dropped is on its way in with rping, whose server READs, and on its way out with
+	// ib_read_bw. An emulated guest is too slow for the packets of ib_write_bw, and loses some itself.
+	add(rping, between{rules: "drop-read-response", fired: once, repair: true, brief: true, inside: true})
+	add(readBW, between{rules: "drop-read-response", fired: once, repair: true, inside: true})
 	return all
 }
 
@@ -115,7 +132,16 @@ func (r *caseRun) between() error {
 		return err
 	}
 	trace := filepath.Join(r.dir, "impair.pcapng")
-	bridge, err := r.startImpair(trace)
+	start := r.startImpair
+	if r.testCase.between.inside {
+		start = r.startInside
+		apart, err := r.bed.join(r.ctx)
+		if err != nil {
+			return err
+		}
+		defer apart()
+	}
+	bridge, err := start(trace)
 	if err != nil {
 		return err
 	}
@@ -139,20 +165,53 @@ func (r *caseRun) between() error {
 	if err := r.judgeImpair(bridge.Output()); err != nil {
 		return err
 	}
+	if r.testCase.between.inside {
+		text, err := r.bed.linux.vm.Run(r.ctx, "cat", guestTrace)
+		if err == nil {
+			err = os.WriteFile(trace, []byte(text), 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return r.judgeTrace(trace)
+}
+
+// join joins both tap devices, until apart is called.
+func (b *bed) join(ctx context.Context) (apart func(), err error) {
+	apart = func() { b.ns.IP(context.WithoutCancel(ctx), "link del "+joint) }
+	if err = run(ctx, b.ns, []string{"link add " + joint + " type bridge mcast_snooping 0", "link set " + joint + " addrgenmode none up",
+		"link set " + b.peer.tap + " master " + joint, "link set " + secondTap + " master " + joint}); err != nil {
+		apart()
+	}
+	return apart, err
 }
 
 // forwarding is what rocectl impair prints when it forwards.
 var forwarding = regexp.MustCompile(`(?m)^forwarding between `)
 
+// startImpair starts the command between the tap devices, startInside in the interface of the guest.
 func (r *caseRun) startImpair(trace string) (*proc.Proc, error) {
 	b := r.bed
-	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "impair", "--json", "--trace", trace,
-		"--rules", filepath.Join(b.o.root, "examples", "impair", r.testCase.between.rules+".yaml"), b.peer.tap, secondTap)...)
+	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "impair", "--json", "--trace", trace, "--rules", r.testCase.between.file(b.o.root), b.peer.tap, secondTap)...)
+	return r.forwards(p, b.peer, err)
+}
+
+func (r *caseRun) startInside(string) (*proc.Proc, error) {
+	g := r.bed.linux
+	if _, err := g.vm.Run(r.ctx, "modprobe", "tun"); err != nil {
+		return nil, err
+	}
+	p, err := g.vm.Start(r.limit(), "rocectl", "impair", "--json", "--trace", guestTrace, "--rules", r.testCase.between.guestFile(), "eth0")
+	return r.forwards(p, g, err)
+}
+
+// forwards waits until the command forwards.
+func (r *caseRun) forwards(p *proc.Proc, side endpoint, err error) (*proc.Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.procs = append(r.procs, &started{Proc: p, side: b.peer})
+	r.procs = append(r.procs, &started{Proc: p, side: side})
 	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
 	defer stop()
 	return p, p.WaitFor(ctx, forwarding)

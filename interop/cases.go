@@ -104,7 +104,11 @@ func (c testCase) name() string {
 	}
 	switch {
 	case c.between.rules != "":
-		return "impair/" + c.tool.name + "/" + c.between.rules
+		name := "impair/" + c.tool.name + "/" + c.between.rules
+		if c.between.inside {
+			name += "/one-interface"
+		}
+		return name
 	case c.program:
 		parts[0] = "program/" + parts[0]
 	case c.inGo:

@@ -184,7 +184,12 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 		return err
 	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
-	o.files["/usr/bin/rocectl"] = o.rocectl // for its card
+	o.files["/usr/bin/rocectl"] = o.rocectl // for its card, and in its interface
+	for _, c := range chosen {
+		if c.between.inside {
+			o.files[c.between.guestFile()] = c.between.file(o.root)
+		}
+	}
 	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-C", o.root, "-o", o.rocectl, "./cmd/rocectl"); err != nil {
 		return fmt.Errorf("building rocectl: %w\n%s", err, out)
 	}
