@@ -67,7 +67,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 			return nil, err
 		}
 	}
-	b.peer = &ours{ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU, seed: o.seed}
+	b.peer = &ours{rocectl: rocectl{seed: o.seed}, ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU}
 	limited, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
 	v, err := vm.Boot(limited, vm.Config{

@@ -77,16 +77,15 @@ func run(ctx context.Context, ns netns.Netns, lines []string) error {
 
 // card is rocectl in the guest, over xdp with zero copy.
 type card struct {
-	vm     *vm.VM
-	faults []string
-	seed   uint64
-	mtu    int
+	rocectl
+	vm  *vm.VM
+	mtu int
 }
 
 // newCard prepares the cards of a guest. All their queues are in use: then virtio_net adds none for an XDP program, on
 // which there is no zero copy.
 func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, seed uint64) (*card, error) {
-	c := &card{vm: v, seed: seed, mtu: defaultMTU}
+	c := &card{rocectl: rocectl{seed: seed}, vm: v, mtu: defaultMTU}
 	var lines []string
 	for i, card := range cards {
 		lines = append(lines, fmt.Sprintf("ethtool -L eth%d combined %d", i+1, card.Queues))
@@ -138,7 +137,6 @@ func (c *card) inside(argv ...string) []string {
 }
 
 func (c *card) label() string { return "rocectl on the card" }
-func (c *card) linux() bool   { return false }
 
 func (c *card) addr(v6 bool) string {
 	if v6 {
@@ -161,22 +159,7 @@ func (c *card) prepare(ctx context.Context, t testCase) error {
 func (c *card) start(_ context.Context, cmd command, _ string, limit time.Duration) (*proc.Proc, error) {
 	argv := append([]string{"rocectl"}, cmd.tool.command(cmd.role)...)
 	argv = append(argv, "--dev", cardInterface, "--link", "xdp")
-	if len(c.faults) > 0 {
-		argv = append(argv, "--seed", strconv.FormatUint(c.seed, 10))
-		c.seed++
-		argv = append(argv, c.faults...)
-	}
-	argv = append(argv, cmd.tool.oursArgs...)
-	if cmd.v6 {
-		argv = append(argv, cmd.tool.oursArgs6...)
-	}
-	return c.vm.Start(limit, c.inside(append(argv, cmd.args...)...)...)
-}
-
-func (c *card) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) error {
-	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
-	defer stop()
-	return p.WaitFor(ctx, ready)
+	return c.vm.Start(limit, c.inside(c.with(argv, cmd)...)...)
 }
 
 // hasCards reports whether a kernel's guest has cards.

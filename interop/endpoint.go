@@ -107,13 +107,43 @@ func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) 
 	return nil
 }
 
+// rocectl is what an end with rocectl has, wherever that runs.
+type rocectl struct {
+	seed   uint64
+	faults []string
+}
+
+func (r *rocectl) linux() bool { return false }
+
+// with adds to a command line what a case asks for.
+func (r *rocectl) with(argv []string, c command) []string {
+	if len(r.faults) > 0 {
+		argv = append(argv, "--seed", strconv.FormatUint(r.seed, 10))
+		r.seed++
+		argv = append(argv, r.faults...)
+	}
+	argv = append(argv, c.tool.oursArgs...)
+	if c.v6 {
+		argv = append(argv, c.tool.oursArgs6...)
+	}
+	return append(argv, c.args...)
+}
+
+// ready is what every server of rocectl prints once it can be connected to.
+var ready = regexp.MustCompile(`(?m)^listening on `)
+
+func (r *rocectl) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) error {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	return p.WaitFor(ctx, ready)
+}
+
 // ours is rocectl in the namespace that has the tap.
 type ours struct {
+	rocectl
 	ns     netns.Netns
 	binary string
 	tap    string
-	seed   uint64
-	faults []string
 	link   string
 	dev    string   // tap, or veth when that is bridged to it
 	joined []string // other taps of that bridge
@@ -121,7 +151,6 @@ type ours struct {
 }
 
 func (o *ours) label() string { return "rocectl" }
-func (o *ours) linux() bool   { return false }
 
 func (o *ours) addr(v6 bool) string {
 	if v6 {
@@ -207,24 +236,5 @@ func (o *ours) start(ctx context.Context, c command, capture string, _ time.Dura
 	} else {
 		argv = append(argv, "--link", o.link, "--capture", capture)
 	}
-	if len(o.faults) > 0 {
-		argv = append(argv, "--seed", strconv.FormatUint(o.seed, 10))
-		o.seed++
-		argv = append(argv, o.faults...)
-	}
-	argv = append(argv, c.tool.oursArgs...)
-	if c.v6 {
-		argv = append(argv, c.tool.oursArgs6...)
-	}
-	argv = append(argv, c.args...)
-	return proc.Start(ctx, o.ns.Argv(argv...)...)
-}
-
-// ready is what every server of rocectl prints once it can be connected to.
-var ready = regexp.MustCompile(`(?m)^listening on `)
-
-func (o *ours) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) error {
-	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
-	defer stop()
-	return p.WaitFor(ctx, ready)
+	return proc.Start(ctx, o.ns.Argv(o.with(argv, c)...)...)
 }
