@@ -195,9 +195,9 @@ func (t *Table) makeRoom(now mono.Time) {
 		}
 	}
 	for len(t.flows)+2 > maxFlows {
-		c, used, ok := t.closed.Oldest()
+		c, _, ok := t.closed.Oldest()
 		if !ok {
-			if c, used, _ = t.live.Oldest(); now.Sub(used) < Idle {
+			if c, _, _ = t.live.Oldest(); now.Sub(c.Used()) < Idle {
 				t.forgotten++
 			}
 		}
