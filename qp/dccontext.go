@@ -43,8 +43,8 @@ type dcContext struct {
 	queued     bool // on target.ready
 	proven     bool // a request has come: its sender has received ACCEPT
 	source     *dcSource
-	responder  *QP // nil before the first packet of data, and when the initiator has left
-	sibling *dcContext // the next older one of the same initiator
+	responder  *QP        // nil before the first packet of data, and when the initiator has left
+	sibling    *dcContext // the next older one of the same initiator
 }
 
 // maxDCAttempts is how many contexts of an initiator wait for the first request. It makes one attempt at a time; the others are late, or a
