@@ -91,5 +91,5 @@ func (c Config) sends() int { return min(c.Depth, maxSending) }
 func (c Config) receives() int { return c.Depth + ctrlDepth }
 
 // maxSendWR returns the maximum of work requests in flight: messages, transfers,
-// the message that only returns credits, and the WRITE of drain.
-func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 2 }
+// the message that only returns credits, and the WRITEs of drain and settle.
+func (c Config) maxSendWR() int { return c.sends() + c.Transfers + 3 }

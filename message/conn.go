@@ -51,6 +51,7 @@ type Conn struct {
 	exports   map[*Export]struct{}
 	leaving   sync.WaitGroup // exports in Close
 	lost      bool           // a message that was sent failed: the peer may have missed it
+	settled   chan struct{}  // closed when the work request of settle has completed; nil: it is not posted
 	err       error          // reason for the end
 }
 
@@ -61,6 +62,7 @@ type op struct {
 	start, n int          // piece of a transfer
 	done     chan outcome // receives the outcome, has capacity for it; nil: no call waits, the slot becomes free
 	credits  bool         // the message only returns credits
+	last     bool         // the work request of settle
 	quiet    uint64       // Conn.posted at its post: those messages have completed when it has
 }
 
@@ -238,6 +240,11 @@ func (c *Conn) post(o op, fill func(*roce.SendWR)) error {
 		c.free(o)
 		return c.err
 	}
+	return c.postAnyway(o, fill)
+}
+
+// postAnyway is post for a connection that may be over. Called with the state locked.
+func (c *Conn) postAnyway(o op, fill func(*roce.SendWR)) error {
 	var id int
 	if k := len(c.freeOps); k > 0 {
 		id, c.freeOps = c.freeOps[k-1], c.freeOps[:k-1]

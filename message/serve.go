@@ -113,6 +113,9 @@ func (c *Conn) finish(o op, err error) {
 	} else {
 		c.free(o)
 	}
+	if o.last {
+		close(c.settled)
+	}
 }
 
 // orphan ends the work requests without completions, after the queue was closed. No
@@ -121,6 +124,11 @@ func (c *Conn) orphan() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(syscall.ECONNRESET) // the device was closed; otherwise Close has already set the reason
+	// Device.Close flushes the queue pairs first. Then each unacknowledged work request has a completion, also an
+	// unsignaled one. So the peer has acknowledged the unsignaled messages that are left.
+	for id, ok := c.quiet.Pop(); ok; id, ok = c.quiet.Pop() {
+		c.complete(id, nil)
+	}
 	for id, o := range c.ops {
 		c.ops[id] = op{}
 		c.finish(o, roce.ErrFlushed)
@@ -195,8 +203,6 @@ func (c *Conn) flush(ctx context.Context) error {
 	select {
 	case c.flushing <- struct{}{}:
 		defer func() { <-c.flushing }()
-	case <-c.over:
-		return c.undelivered()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -209,8 +215,40 @@ func (c *Conn) flush(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.settle(ctx); err != nil {
+		return err
+	}
 	return c.undelivered()
 }
+
+// settle waits, if the connection broke, until it is known of every message whether the peer has acknowledged it. The queue
+// pair flushes unacknowledged messages, but an unsignaled message that was acknowledged has no completion. So settle posts
+// one more work request. When that is flushed, too, all messages before it have completed.
+func (c *Conn) settle(ctx context.Context) error {
+	c.mu.Lock()
+	if !c.failed() {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.settled == nil {
+		c.settled = make(chan struct{})
+		// The queue pair is still in RTS if the peer violated the protocol. Both calls fail only if the device is closed:
+		// then serve ends.
+		c.qp.Modify(&roce.Attr{State: roce.StateErr}, roce.AttrState)
+		c.postAnyway(op{last: true}, func(wr *roce.SendWR) { wr.Opcode = roce.Write })
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.settled:
+	case <-c.served:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// failed reports whether the connection is over, other than because an end closed it. Called with the state locked.
+func (c *Conn) failed() bool { return c.err != nil && c.err != io.EOF && c.err != errClosed }
 
 // drain makes every message signaled, and requests a completion for earlier unsignaled ones. With on unset, messages may
 // be unsignaled again.
@@ -231,7 +269,7 @@ func (c *Conn) undelivered() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	inFlight := slices.ContainsFunc(c.ops, func(o op) bool { return o.from == c.sending })
-	if c.err == nil || c.err == io.EOF || c.err == errClosed || !c.lost && !inFlight {
+	if !c.failed() || !c.lost && !inFlight {
 		return nil
 	}
 	return fmt.Errorf("the peer may have missed messages: %w", c.err)

@@ -265,6 +265,9 @@ func (e *endpoint) finished(wc *roce.WC) {
 	default:
 		e.tx.sent(int(n), 1)
 	}
+	if wc.Status != roce.StatusSuccess && e.tx.wrs < e.cfg.SendDepth-ctrlReserve {
+		e.lost = true // data behind it, whose completions may come in another batch, after drain has looked
+	}
 	e.mayWrite()
 	if e.busy <= 0 || o == opTable || o == opCtrl {
 		e.idle.Notify()
