@@ -133,8 +133,8 @@ func TestCloseBothDeliver(t *testing.T) {
 					if _, err := c.Write(make([]byte, 30_000)); err != nil {
 						t.Error(err)
 					}
-					if err := c.CloseWrite(); err != nil {
-						t.Error(err)
+					if err := c.CloseWrite(); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+						t.Errorf("seed %d: close of one direction: %v", seed, err)
 					}
 					if got, err := io.ReadAll(c); len(got) != 30_000 || err != nil {
 						t.Errorf("seed %d: read %d bytes, %v", seed, len(got), err)
