@@ -40,11 +40,11 @@ func TestImpairRatesSpareTCP(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		got, _ = io.ReadAll(c)
 	}()
 	a.Do(t, func() {
-		d := net.Dialer{Timeout: 5 * time.Second}
+		d := net.Dialer{Timeout: time.Minute}
 		c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
 		if err != nil {
 			t.Error(err)
@@ -52,7 +52,7 @@ func TestImpairRatesSpareTCP(t *testing.T) {
 		}
 		tc := c.(*net.TCPConn)
 		raw, _ := tc.SyscallConn()
-		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 5000) })
+		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 60_000) })
 		if _, err := c.Write(text); err != nil {
 			t.Error(err)
 		}

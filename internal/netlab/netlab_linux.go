@@ -321,9 +321,9 @@ func (s *Side) awaitLocal(addr netip.Addr) error {
 	})
 }
 
-// await calls done until it returns true, for some seconds. After these it returns the error of done.
+// await calls done until it returns true, for half a minute. After that it returns the error of done.
 func await(done func() (bool, error)) error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		if ok, err := done(); ok {
 			return nil
 		} else if time.Now().After(deadline) {

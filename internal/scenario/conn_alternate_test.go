@@ -35,7 +35,7 @@ var taken = roce.AcceptConfig{OnAlternate: roce.AnyAlternate}
 
 func (p *doublePath) dial(d roce.DialConfig, a roce.AcceptConfig) *doubleConn {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	l := ok(p.b.dev.Listen(ctx, "10.0.0.2:4000", roce.ListenConfig{}))(p.t)
 	defer l.Close()
@@ -74,7 +74,7 @@ func (p *doublePath) dial(d roce.DialConfig, a roce.AcceptConfig) *doubleConn {
 // talk sends a message each way.
 func (c *doubleConn) talk() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, x := range [][2]*roce.QP{{c.ca.QP(), c.cb.QP()}, {c.cb.QP(), c.ca.QP()}} {
 		check(c.t, x[1].PostRecv(&roce.RecvWR{}))
@@ -127,7 +127,7 @@ func TestDialAlternate(t *testing.T) {
 			t.Errorf("alternate path %v, %v", &p, ok)
 		}
 		c.failOver()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		check(t, c.ca.Disconnect(ctx)) // by DREQ and DREP
 		<-c.cb.Done()

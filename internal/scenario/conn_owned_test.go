@@ -25,7 +25,7 @@ func TestConnForgets(t *testing.T) {
 			check(t, conn.Close())
 			return
 		case <-time.After(10 * time.Millisecond):
-			if i == 100 {
+			if i == 3000 {
 				t.Fatal("the connection keeps the memory of a closed region")
 			}
 		}

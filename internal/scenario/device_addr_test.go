@@ -41,7 +41,7 @@ func TestOpenAddr(t *testing.T) {
 				t.Errorf("GUIDs %x and %x", ga, gb)
 			}
 			service := netip.AddrPortFrom(linktest.Loopback(22), 7471).String()
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			l := ok(b.Listen(ctx, service, roce.ListenConfig{}))(t)
 			defer l.Close()

@@ -133,7 +133,7 @@ func TestCloseSpinning(t *testing.T) {
 	select {
 	case err := <-closed:
 		check(t, err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("Close waits for the end of Config.Spin")
 	}
 }

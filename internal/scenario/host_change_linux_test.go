@@ -190,7 +190,7 @@ func crowd(t *testing.T, s *netlab.Side, n int) {
 }
 
 // hostPatience is more than a host and its peers take to notice, by far.
-const hostPatience = 30 * time.Second
+const hostPatience = time.Minute
 
 // TestHostChanges: what the host does to the network under a device is followed, or
 // the device ends and says so: each change, with each driver, while a queue pair is

@@ -124,7 +124,7 @@ func testOutage(t *testing.T, c roce.InterfaceConfig, begin func(t *testing.T, x
 	l.Close()
 	check(t, da.Close())
 	check(t, db.Close())
-	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > goroutines && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	if n := runtime.NumGoroutine(); n > goroutines {

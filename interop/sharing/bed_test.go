@@ -158,7 +158,7 @@ func (p *process) signal(s syscall.Signal) {
 		return
 	}
 	// All its threads have stopped: one of them might take an office meanwhile.
-	eventually(p.t, patience, func() string {
+	eventually(p.t, func() string {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid))
 		for _, task := range tasks {
 			stat, _ := os.ReadFile(task)
@@ -321,8 +321,8 @@ func (s side) names(t *testing.T) (list []string) {
 // the port is free.
 func (s side) nothing(t *testing.T) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() string { return strings.Join(s.names(t), "\n") })
-	eventually(t, 5*time.Second, func() (left string) {
+	eventually(t, func() string { return strings.Join(s.names(t), "\n") })
+	eventually(t, func() (left string) {
 		s.in(func() {
 			c, err := net.ListenUDP("udp", &net.UDPAddr{IP: s.open.Addr.AsSlice(), Port: 4791})
 			if err != nil {
@@ -335,8 +335,8 @@ func (s side) nothing(t *testing.T) {
 	})
 }
 
-// eventually waits until f returns "", and fails with what it returned.
-func eventually(t *testing.T, late time.Duration, f func() string) time.Duration {
+// eventually waits until f returns "", and fails with what it returned if that takes longer than patience. It returns how long it took.
+func eventually(t *testing.T, f func() string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for {
@@ -344,8 +344,8 @@ func eventually(t *testing.T, late time.Duration, f func() string) time.Duration
 		if what == "" {
 			return time.Since(began)
 		}
-		if time.Since(began) > late {
-			t.Fatalf("after %v still: %s", late, what)
+		if time.Since(began) > patience {
+			t.Fatalf("after %v still: %s", patience, what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -61,7 +61,7 @@ func (m *Member) Gather(_ child.None, r *roce.QPN) error {
 // Gathered returns how many datagrams have come, when all have, or none for long.
 func (m *Member) Gathered(_ child.None, r *int) error {
 	for *r < burst*bursts {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience/4)
 		wc, err := m.burst.qp.RecvCQ().Next(ctx)
 		cancel()
 		if err != nil {

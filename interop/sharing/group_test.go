@@ -174,7 +174,7 @@ func cast(t *testing.T, all []*process, deaf ...*process) {
 		return got
 	}
 	for _, p := range all {
-		eventually(t, 5*time.Second, func() string {
+		eventually(t, func() string {
 			got := heard(p)
 			missed := slices.DeleteFunc(slices.Clone(want), func(text string) bool { return slices.Contains(got, text) })
 			if len(missed) > 0 {

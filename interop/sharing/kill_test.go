@@ -51,7 +51,7 @@ func TestKill(t *testing.T) {
 		elder.call("Vitals", nil, &after)
 		t.Logf("%d processes killed; at worst a new connection took %v, and a peer was told after %v; the eldest process: %d descriptors, %d goroutines, %d KB, then %d, %d, %d KB",
 			kills, worst, told, before.Descriptors, before.Goroutines, before.Heap>>10, after.Descriptors, after.Goroutines, after.Heap>>10)
-		if worst > time.Second {
+		if *long && worst > time.Second { // a long run is for a machine that has nothing else to do
 			t.Errorf("a new connection took %v", worst)
 		}
 		r.vitals(elder, after)
@@ -60,6 +60,9 @@ func TestKill(t *testing.T) {
 		b.nothing(t)
 	})
 }
+
+// quiet is after how long without a message a connection hangs. Who has no processor for a while is quiet for less.
+const quiet = 20 * time.Second
 
 // room has the processes of TestKill.
 type room struct {
@@ -145,14 +148,14 @@ func (r *room) reach(s side) time.Duration {
 // connections go on. It returns how long after the kill the peers knew.
 func (r *room) check(victim *process, killed time.Time) time.Duration {
 	r.t.Helper()
-	eventually(r.t, 10*time.Second, func() string {
+	eventually(r.t, func() string {
 		var waiting []string
 		for _, p := range r.all {
 			for _, s := range p.states() {
 				switch {
 				case s.Peer == victim.pid && !s.Over:
 					waiting = append(waiting, fmt.Sprintf("process %d does not know that process %d is dead: %+v", p.pid, victim.pid, s))
-				case r.alive(s.Peer) && (s.Over || s.Quiet > 5*time.Second):
+				case r.alive(s.Peer) && (s.Over || s.Quiet > quiet):
 					r.t.Errorf("process %d: connection with process %d, which lives: %+v", p.pid, s.Peer, s)
 				}
 			}
@@ -224,12 +227,12 @@ func TestStop(t *testing.T) {
 	wants(t, "a place while the keeper is stopped", r.Failure, syscall.ETIMEDOUT, stopped)
 	t.Logf("told after %v and %v", h.Took, r.Took)
 	for _, s := range append(p.states(), q.states()...) {
-		if s.Over || s.Quiet > 5*time.Second {
+		if s.Over || s.Quiet > quiet {
 			t.Errorf("a connection while the keeper is stopped: %+v", s)
 		}
 	}
 	keeper.signal(syscall.SIGCONT)
-	eventually(t, 2*time.Second, func() string { return late.try().Text })
+	eventually(t, func() string { return late.try().Text })
 	h = Held{}
 	if p.call("Hold", Port{firstPort + 1}, &h); h.Text != "" {
 		t.Errorf("a port when the keeper goes on: %s", h.Text)
@@ -243,10 +246,10 @@ func TestStop(t *testing.T) {
 	keeper.kill() // and who waits need not wait any longer
 	<-opening.Done
 	<-holding.Done
-	if h.Text != "" || h.Took > 3*time.Second {
+	if h.Text != "" {
 		t.Errorf("a port when the keeper that was stopped is dead: after %v %s", h.Took, h.Text)
 	}
-	if r.Text != "" || r.Took > 3*time.Second {
+	if r.Text != "" {
 		t.Errorf("a place when the keeper that was stopped is dead: after %v %s", r.Took, r.Text)
 	}
 }

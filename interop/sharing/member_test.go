@@ -326,7 +326,7 @@ type Keep struct {
 
 // Keep connects to a listener and exchanges messages with it until the connection is over.
 func (m *Member) Keep(a Keep, r *Failure) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 	defer cancel()
 	c, err := message.Dial(ctx, m.dev, a.To, config)
 	if *r = failure(err); err != nil {
@@ -425,7 +425,7 @@ type Held struct {
 // Hold listens on a port, for requests that nobody accepts.
 func (m *Member) Hold(a Port, r *Held) error {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 	defer cancel()
 	l, err := m.dev.Listen(ctx, netip.AddrPortFrom(m.local, a.Port).String(), roce.ListenConfig{})
 	r.Took = time.Since(began)

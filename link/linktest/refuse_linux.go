@@ -86,7 +86,7 @@ func (r *Refused) run(t *testing.T) error {
 // turns flushes and waits, as a shard does, until done, and returns how often.
 func (r *Refused) turns(t *testing.T, done func(link.Stats) bool) (n int) {
 	t.Helper()
-	for deadline := time.Now().Add(4 * soon); !done(r.From.Stats()); n++ {
+	for deadline := time.Now().Add(Patience); !done(r.From.Stats()); n++ {
 		if time.Now().After(deadline) {
 			t.Fatalf("stuck: %+v", r.From.Stats())
 		}

@@ -62,7 +62,7 @@ func VLANs(t *testing.T, open func(t *testing.T, vlan uint16) (from, to link.Por
 					}
 				}
 				fr := make([]link.Frame, link.Batch)
-				for deadline := time.Now().Add(10 * time.Second); len(got) == 0 || got[len(got)-1] != want[len(want)-1]; {
+				for deadline := time.Now().Add(Patience); len(got) == 0 || got[len(got)-1] != want[len(want)-1]; {
 					if time.Now().After(deadline) {
 						t.Fatalf("got %q, want %q", got, want)
 					}

@@ -141,7 +141,7 @@ func TestSuperPackets(t *testing.T) {
 		var got [][]byte
 		inPlace := false
 		fr := make([]link.Frame, 7)
-		for deadline := time.Now().Add(5 * time.Second); len(got) < len(lent); {
+		for deadline := time.Now().Add(linktest.Patience); len(got) < len(lent); {
 			n, err := to.Recv(fr)
 			if err != nil {
 				t.Fatal(err)
@@ -376,7 +376,7 @@ func TestNoICMP(t *testing.T) {
 		return err
 	}
 	for _, dst := range []netip.Addr{b.IP4, b.IP6} {
-		if err := ask(dst, 5*time.Second); !errors.Is(err, unix.ECONNREFUSED) {
+		if err := ask(dst, linktest.Patience); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%v without a Port: %v, want connection refused", dst, err)
 		}
 	}
@@ -491,7 +491,7 @@ func TestLinkDown(t *testing.T) {
 		}
 
 		a.SetUp(t, true)
-		deadline := time.Now().Add(5 * time.Second)
+		deadline := time.Now().Add(linktest.Patience)
 		for psn := bth.PSN(2); ; psn++ { // the carrier takes its time
 			linktest.Send(t, pa, p, psn, nil)
 			pa.Flush()
@@ -648,7 +648,7 @@ func TestReceiveQueueOverrun(t *testing.T) {
 	}
 	from.Flush()
 	to.Wait(time.Second)
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(linktest.Patience)
 	for {
 		to.Recv(make([]link.Frame, link.Batch))
 		s := to.Stats()

@@ -74,7 +74,7 @@ func TestOffloads(t *testing.T) {
 			a, b := netlab.Pair(t, netlab.Config{})
 			from, to := start(t, a, test.config), start(t, b, Config{})
 			test.set(t, a, b)
-			deadline := time.Now().Add(5 * time.Second)
+			deadline := time.Now().Add(linktest.Patience)
 			for probe := bth.PSN(0); ; probe++ { // GRO on or off stops a veth for a moment
 				linktest.Send(t, from, path(t, a, b, false, 0), probe, nil)
 				from.Flush()
@@ -134,7 +134,7 @@ func TestGROFixedIDs(t *testing.T) {
 	}
 	p := path(t, a, b, false, 0)
 	const n = 40
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(linktest.Patience)
 	fr := make([]link.Frame, link.Batch)
 	for got := 0; got < n; {
 		body := make([]byte, linktest.Overhead+256)

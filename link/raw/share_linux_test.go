@@ -11,6 +11,7 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
 )
 
 // startShared opens n queues on an interface that is shared.
@@ -57,7 +58,7 @@ func arrived(t *testing.T, p *Port, want int) (numbers map[bth.QPN]int) {
 	for got := 0; ; {
 		patience := 50 * time.Millisecond
 		if got < want {
-			patience = 5 * time.Second
+			patience = linktest.Patience
 		}
 		if err := p.Wait(patience); err != nil {
 			t.Fatal(err)

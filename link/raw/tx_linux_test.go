@@ -117,7 +117,7 @@ func TestNoRoomDuringWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(linktest.Patience):
 			t.Fatal("Wait did not return")
 		}
 		buf := make([]byte, 2048)

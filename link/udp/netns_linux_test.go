@@ -150,7 +150,7 @@ func TestOnTheWire(t *testing.T) {
 						t.Fatal(err)
 					}
 					if k == 0 {
-						if to.Wait(5 * time.Second); k == 0 && to.Stats().RxDrops > 0 {
+						if to.Wait(linktest.Patience); k == 0 && to.Stats().RxDrops > 0 {
 							t.Fatalf("%s, v6=%v: %d of %d packets arrived", v.name, v6, got, n)
 						}
 					}
@@ -194,7 +194,7 @@ func TestFromTheWire(t *testing.T) {
 				t.Fatal(err)
 			}
 			for got := 0; got < count; {
-				if to.Wait(5*time.Second) != nil || to.Stats().RxErrors > 0 {
+				if to.Wait(linktest.Patience) != nil || to.Stats().RxErrors > 0 {
 					t.Fatalf("%+v", to.Stats())
 				}
 				k, err := to.Recv(fr)
@@ -248,7 +248,7 @@ func TestQueues(t *testing.T) {
 			if q == 1 || q == bth.QPNMulticast {
 				want = 0
 			}
-			if ports[want].Wait(5 * time.Second); ports[want].Info().Mode == "" {
+			if ports[want].Wait(linktest.Patience); ports[want].Info().Mode == "" {
 				t.Error("no mode")
 			}
 			if k, err := ports[want].Recv(make([]link.Frame, 2)); k != 1 || err != nil {
@@ -331,7 +331,7 @@ func TestDown(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	a.SetUp(t, true)
-	for deadline := time.Now().Add(5 * time.Second); !pa.Stats().LinkUp && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(linktest.Patience); !pa.Stats().LinkUp && time.Now().Before(deadline); {
 		pa.Wait(time.Millisecond)
 	}
 	if len(changes) != 2 || changes[0] || !changes[1] {

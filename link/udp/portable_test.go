@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
@@ -74,7 +73,7 @@ func TestPortableAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		fr := make([]link.Frame, 1)
-		if err := p.Wait(5 * time.Second); err != nil {
+		if err := p.Wait(linktest.Patience); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := p.Recv(fr); n != 1 || err != nil || fr[0].Env.Dst != bth.GIDFrom(a) {

@@ -152,7 +152,7 @@ func TestParts(t *testing.T) {
 		fr := make([]link.Frame, link.Batch)
 		seen := map[bth.PSN]bool{}
 		for got := 0; got < len(numbers)+2*11; {
-			if err := to.Wait(5 * time.Second); err != nil {
+			if err := to.Wait(linktest.Patience); err != nil {
 				t.Fatal(err)
 			}
 			k, err := to.Recv(fr)
@@ -297,7 +297,7 @@ func TestFallback(t *testing.T) {
 		t.Helper()
 		fr := make([]link.Frame, link.Batch)
 		for got := 0; got < n; {
-			if err := to.Wait(5 * time.Second); err != nil {
+			if err := to.Wait(linktest.Patience); err != nil {
 				t.Fatal(err)
 			}
 			k, err := to.Recv(fr)
@@ -476,7 +476,7 @@ func TestStarved(t *testing.T) {
 		if err := a.Netlink().NeighSet(neighbour); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(5 * time.Second); from.Stats().TxPackets < uint64(n) && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(linktest.Patience); from.Stats().TxPackets < uint64(n) && time.Now().Before(deadline); {
 			if err := from.Wait(time.Second); err != nil {
 				t.Fatal(err)
 			}
