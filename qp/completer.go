@@ -21,6 +21,7 @@ func (q *QP) handleResponse(now mono.Time, p *frame.Packet) {
 		// An answer to a request that is complete already, or was never sent.
 		if psn.Less(r.max) {
 			q.noteAnswer(now)
+			q.nothingLost()
 		}
 		q.cnt.GhostAck++
 		return
@@ -60,6 +61,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	if r.next.Less(r.acked) {
 		// The answer is to a packet sent before going back: it need not be sent again.
 		r.next, q.sq.cur = r.acked, q.sq.head
+		q.nothingLost()
 	}
 	q.checkFailed()
 	if q.state == SQD {

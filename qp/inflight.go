@@ -80,6 +80,7 @@ type inFlight struct {
 	probeAt mono.Time
 	probes  uint8 // since progress
 	probe   bool  // a probe is due
+	late    bool  // an expired ACK timer has taken from the window: rarities.before
 
 	stalls
 

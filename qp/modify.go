@@ -245,7 +245,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrRQPSN, func() { s.expect, s.acked = a.RQPSN, a.RQPSN.Add(-1) }},
 		{AttrSQPSN, func() { r.start(a.SQPSN) }},
 		{AttrTimeout, func() { r.setTimeout(a.Timeout) }},
-		{AttrRetryCnt, func() { r.retryCnt, r.retryLeft = a.RetryCnt, a.RetryCnt }},
+		{AttrRetryCnt, func() { r.setRetries(a.RetryCnt) }},
 		{AttrRNRRetry, func() { r.rnrRetry, r.rnrLeft = a.RNRRetry, a.RNRRetry }},
 		{AttrMinRNRTimer, func() { s.minRNR = a.MinRNRTimer }},
 		{AttrFlushICRCQuirk, func() { q.flushQuirk = a.FlushICRCQuirk }},

@@ -48,13 +48,21 @@ type Observation struct {
 	Incidents
 }
 
-// incidents returns what counts those of the queue pair: most have none, and no memory for them.
-func (q *QP) incidents() *Incidents {
+// rarities is what a queue pair has memory for only when something rare has happened: most have none.
+type rarities struct {
+	incidents Incidents
+	before    beforeTimeout // if requester.late
+}
+
+func (q *QP) rarities() *rarities {
 	if q.rare == nil {
-		q.rare = new(Incidents)
+		q.rare = new(rarities)
 	}
 	return q.rare
 }
+
+// incidents returns what counts the incidents of the queue pair.
+func (q *QP) incidents() *Incidents { return &q.rarities().incidents }
 
 // Observe returns the state of the queue pair. It changes nothing.
 func (q *QP) Observe() Observation {
@@ -67,7 +75,7 @@ func (q *QP) Observe() Observation {
 	}
 	o.SentBytes, o.ReceivedBytes = q.bytes()
 	if q.rare != nil {
-		o.Incidents = *q.rare
+		o.Incidents = q.rare.incidents
 	}
 	if q.cc != nil && q.cc.limited {
 		o.Rate = q.cc.rate

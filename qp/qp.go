@@ -211,7 +211,7 @@ type QP struct {
 	dct        *target    // of a DCT
 	dcDeadline mono.Time  // of these two
 
-	rare *Incidents // nil: there was none
+	rare *rarities // nil: there was none
 }
 
 // refusals are the errors of full queues. Programs post until they get one, so each is made

@@ -30,7 +30,7 @@ type requester struct {
 	gatherFor uint32   // send queue index the gather cursor belongs to
 	scattFor  uint32   // the same for scatter
 
-	timeout     time.Duration // local ACK timeout; 0: none
+	timeout     time.Duration // how long the ACK timer runs; 0: none does
 	timeoutCode uint8
 	retryCnt    uint8 // retries granted
 	retryLeft   uint8
@@ -61,7 +61,14 @@ func (r *requester) reset() {
 
 // setTimeout sets the local ACK timeout by its code.
 func (r *requester) setTimeout(code uint8) {
-	r.timeout, r.timeoutCode, r.armedAt = bth.AckTimeout(code), code, mono.Never
+	timeout := bth.AckTimeout(code)
+	r.timeout, r.timeoutCode, r.armedAt = ackTimeoutFor(timeout, r.retryCnt), code, mono.Never
+}
+
+// setRetries sets how many transport retries there are.
+func (r *requester) setRetries(n uint8) {
+	r.retryCnt, r.retryLeft = n, n
+	r.setTimeout(r.timeoutCode)
 }
 
 // start sets the first PSN.

@@ -29,6 +29,9 @@ func (q *QP) progress(now mono.Time, before bth.PSN) {
 	r.recovering = false
 	r.rnrDeadline = mono.Never
 	r.acknowledged(now, r.acked, int32(r.acked.Sub(before)), q.window)
+	if r.late {
+		q.forgetTimeout()
+	}
 	q.armAck(now)
 }
 
@@ -45,7 +48,7 @@ func (q *QP) armAck(now mono.Time) {
 // arm starts the ACK timer and the probe timer. The ACK timer may run up to four times as
 // long as it was set to (IBTA 9.7.6.1.3).
 func (r *requester) arm(now mono.Time) {
-	r.armedAt, r.ackDeadline, r.ackLimit = now, now.Add(r.timeout), now.Add(4*r.timeout)
+	r.armedAt, r.ackDeadline, r.ackLimit = now, now.Add(r.timeout), now.Add(timerLimit*bth.AckTimeout(r.timeoutCode))
 	r.armProbe(now, r.timeout)
 }
 
@@ -71,7 +74,7 @@ func (q *QP) retry(now mono.Time) {
 	if !q.useRetry() {
 		return
 	}
-	r.recovering = true
+	r.recovering, r.late = true, false
 	q.goBack()
 	r.wentBack(now, true)
 	q.armAck(now)
@@ -129,7 +132,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 	}
 	r.recovering = true
 	q.goBack()
-	r.wentBack(now, true)
+	q.wentBackInVain(now)
 	q.armAck(now)
 }
 

@@ -2,6 +2,7 @@ package nic
 
 import (
 	"sync"
+	"time"
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
@@ -46,6 +47,8 @@ type Shard struct {
 	ticking     bool      // that sleep is at most a tick
 	busyAt      mono.Time // time of the last traffic
 	dataAt      mono.Time // when a queue pair last accepted a packet
+	lookedAt    mono.Time // time of the last call of work
+	backlog     int       // full batches that may still arrive before expired timers count
 
 	qp1    qp1State
 	health health
@@ -212,7 +215,9 @@ func (s *Shard) work(now mono.Time) int {
 	}
 	s.receiveAll(now, s.frames[:n])
 	received.end(&s.counters)
-	n += s.expire(now)
+	if s.upToDate(now, n) {
+		n += s.expire(now)
+	}
 	n += s.drainInbox(now)
 	if k := s.strange() - strange; k > 0 {
 		s.noteStrange(now, k)
@@ -224,6 +229,28 @@ func (s *Shard) work(now mono.Time) int {
 		s.busyAt = now
 	}
 	return n
+}
+
+// If nobody has driven a shard for lateAfter, its port may hold packets, and timers may have expired. The answers to
+// these timers may be behind maxBacklog batches, as many as a socket holds.
+const (
+	lateAfter  = 10 * time.Millisecond
+	maxBacklog = 128
+)
+
+// upToDate reports whether the shard handles expired timers now, after it has received n packets. It returns false if the
+// shard is late and its port may hold more packets.
+func (s *Shard) upToDate(now mono.Time, n int) bool {
+	if now.Sub(s.lookedAt) > lateAfter {
+		s.backlog = maxBacklog
+	}
+	s.lookedAt = now
+	if n < len(s.frames) || s.backlog == 0 {
+		s.backlog = 0
+		return true
+	}
+	s.backlog--
+	return false
 }
 
 // expire handles expired deadlines and returns their number. If the new deadline of a

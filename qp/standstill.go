@@ -1,0 +1,79 @@
+package qp
+
+import (
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/mono"
+)
+
+// A process that has no processor for a while receives nothing meanwhile, but it loses nothing either: packets wait in
+// its socket. To the requester it looks as if all that is in flight were lost, until the peer goes on and answers all of
+// it. Two rules keep a peer that stands still from being taken for one that is gone or behind a network that loses
+// packets:
+//
+//   - The ACK timer runs longer than it was set to, within the standard's limit, if the retries would be used up sooner than
+//     such a peer may take.
+//   - What an expired ACK timer has taken from the window is given back when answers show that nothing was lost.
+
+const (
+	// standstill is for how long a process may get no processor on a busy machine, or in a container whose quota is used up.
+	standstill = 100 * time.Millisecond
+
+	// standstillMost is for how long the retries last if that can be had: a peer needs some time to catch up.
+	standstillMost = standstill + standstill/4
+
+	// timerLimit is how many times as long as it was set to the ACK timer may run (IBTA 9.7.6.1.3).
+	timerLimit = 4
+)
+
+// ackTimeoutFor returns how long the ACK timer runs that the program has set to timeout, with so many retries. It is longer
+// than that only if it must be for the retries to last through a standstill, and can be. With settings that cannot, the
+// program hears of a dead peer as soon as it has asked for.
+func ackTimeoutFor(timeout time.Duration, retries uint8) time.Duration {
+	waits := time.Duration(retries) + 1
+	if timeout*waits >= standstillMost || timerLimit*timeout*waits < standstill {
+		return timeout
+	}
+	return min(standstillMost/waits, timerLimit*timeout)
+}
+
+// beforeTimeout is what the requester knew before its ACK timer expired.
+type beforeTimeout struct {
+	window int32
+	stalls stalls
+	end    bth.PSN // one beyond the newest packet in flight
+}
+
+// wentBackInVain is wentBack for an ACK timer that expired. It makes the window smaller only if the packets in flight are
+// more than fit into the smaller one: fewer were not too many.
+func (q *QP) wentBackInVain(now mono.Time) {
+	r := &q.requester
+	narrower := r.max.Sub(r.acked) > r.window/2
+	if narrower && !r.late {
+		r.late = true
+		q.rarities().before = beforeTimeout{r.window, r.stalls, r.max}
+	}
+	r.wentBack(now, narrower)
+}
+
+// nothingLost notes an answer to a packet that was sent before the ACK timer expired, or to a copy of a packet that had
+// arrived: the peer has only been late.
+func (q *QP) nothingLost() {
+	r := &q.requester
+	if !r.late {
+		return
+	}
+	r.late = false
+	b := &q.rare.before
+	r.window = max(r.window, b.window)
+	r.wide, r.trial, r.since, r.losses = b.stalls.wide, false, b.stalls.since, b.stalls.losses
+	r.span = 0 // rates are measured anew
+}
+
+// forgetTimeout forgets what was before the timeout once a packet is acknowledged that was sent after it.
+func (q *QP) forgetTimeout() {
+	if q.rare.before.end.Less(q.requester.acked) {
+		q.requester.late = false
+	}
+}
