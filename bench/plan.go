@@ -47,7 +47,7 @@ var (
 		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		alternating: 320 * time.Millisecond,
 		latency:     250 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
-		busyDuration: 220 * time.Millisecond, surfaceDuration: 200 * time.Millisecond,
+		busyDuration: 190 * time.Millisecond, surfaceDuration: 200 * time.Millisecond,
 		memoryQPs: 10_000, idleQPs: 100_000, iperf: time.Second,
 		programRounds: 2, programShare: 1,
 	}
@@ -58,7 +58,7 @@ var (
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		alternating: 30 * time.Millisecond,
 		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
-		busyDuration: 20 * time.Millisecond, surfaceDuration: 20 * time.Millisecond,
+		busyDuration: 10 * time.Millisecond, surfaceDuration: 20 * time.Millisecond,
 		memoryQPs: 1000, idleQPs: 1000, iperf: time.Second,
 		programRounds: 1, programShare: 25,
 	}
@@ -201,17 +201,25 @@ func (s scale) busy(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
 	}
-	for _, free := range []bool{false, true} {
-		for _, loops := range []int{0, 1, 2, 4} {
-			for _, spec := range []harness.Spec{{Kind: result.Busy, Op: "WRITE", Size: 64 << 10, PMTU: 4096}, {Kind: result.BusyTrips, Size: smallSize, PMTU: 1024}} {
-				spec.Loops, spec.Free, spec.Duration = loops, free, s.busyDuration
-				for _, mode := range busyModes {
-					spec.Link, spec.Wait, spec.Background = mode.link, mode.wait, mode.background
-					add(min(s.rounds, 2), busyName(spec, mode.name), spec)
-				}
+	each := func(rounds int, place harness.Spec) {
+		for _, spec := range []harness.Spec{{Kind: result.Busy, Op: "WRITE", Size: 64 << 10, PMTU: 4096}, {Kind: result.BusyTrips, Size: smallSize, PMTU: 1024}} {
+			spec.Loops, spec.Free, spec.Quota, spec.Procs, spec.Duration = place.Loops, place.Free, place.Quota, place.Procs, s.busyDuration
+			if spec.Quota > 0 {
+				spec.Duration *= 2 // several periods of the quota
+			}
+			for _, mode := range busyModes {
+				spec.Link, spec.Wait, spec.Background = mode.link, mode.wait, mode.background
+				add(rounds, busyName(spec, mode.name), spec)
 			}
 		}
 	}
+	for _, free := range []bool{false, true} {
+		for _, loops := range []int{0, 1, 2, 4} {
+			each(min(s.rounds, 2), harness.Spec{Loops: loops, Free: free})
+		}
+	}
+	each(1, harness.Spec{Quota: 0.5})
+	each(1, harness.Spec{Free: true, Procs: 8}) // goroutines run on more threads than there are cores
 }
 
 // busyModes are what is compared on a busy machine: TCP, and the ways to drive a device.
@@ -225,8 +233,13 @@ func busyName(s harness.Spec, mode string) string {
 	if s.Kind == result.BusyTrips {
 		what = "latency"
 	}
-	if s.Free {
+	switch {
+	case s.Procs > 0:
+		where = fmt.Sprintf("free-%d threads", s.Procs)
+	case s.Free:
 		where = "free"
+	case s.Quota > 0:
+		where = fmt.Sprintf("quota of %g", s.Quota)
 	}
 	return fmt.Sprintf("busy/%s/%s/%d-%s", what, mode, s.Loops, where)
 }

@@ -92,6 +92,10 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 		note("link %s does not work here, its cases were left out: %s", link, why)
 	}
 	cases = slices.DeleteFunc(cases, func(c testCase) bool { return missing[c.spec.Link] != "" })
+	if err := missingQuota(cases); err != nil {
+		note("cases with a quota of processor time were left out: %v", err)
+		cases = slices.DeleteFunc(cases, hasQuota)
+	}
 	points := make([]*result.Point, len(cases))
 	for i, c := range cases {
 		points[i] = &result.Point{Name: c.name, Spec: c.spec}
@@ -271,12 +275,12 @@ func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab
 }
 
 // another returns the nth pair of processes with a key, which it starts unless it is running.
-func (r *runner) another(key string, n int, cores func(end int) []int) (both [2]*child.Process, err error) {
+func (r *runner) another(key string, n int, cores func(end int) []int, env ...string) (both [2]*child.Process, err error) {
 	if n < len(r.more[key]) {
 		return r.more[key][n], nil
 	}
 	for i := range both {
-		if both[i], err = r.lab.Child(i, cores(i), endVariable+"=1", profileVariable+"="); err != nil {
+		if both[i], err = r.lab.Child(i, cores(i), append([]string{endVariable + "=1", profileVariable + "="}, env...)...); err != nil {
 			if i > 0 {
 				both[0].Close()
 			}

@@ -40,6 +40,9 @@ func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, e
 	return &Process{NewClient(name, in, out), cmd}, nil
 }
 
+// Pid returns the number of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // Pin starts a command in a namespace and on some processors: a process inherits both from the
 // thread that makes it.
 func Pin(cmd *exec.Cmd, ns netns.Netns, cores []int) error {

@@ -38,6 +38,9 @@ type Spec struct {
 	Loops int  `json:"loops,omitempty"` // programs beside the ends that compute without a pause
 	Free  bool `json:"free,omitempty"`  // both ends, and the loops, may use both cores, instead of one each
 
+	Quota float64 `json:"quota,omitempty"` // of a core that each end may use, as a container; 0: all
+	Procs int     `json:"procs,omitempty"` // GOMAXPROCS of each end; 0: as many as it has cores
+
 	By    string `json:"by,omitempty"`    // whose program it is: perftest, rocectl, Open MPI
 	Count int    `json:"count,omitempty"` // messages, where a program counts them
 

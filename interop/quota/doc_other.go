@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package quota limits processes to a share of a processor, on Linux.
+package quota
