@@ -21,9 +21,11 @@ const (
 func (s *Shard) run() {
 	var last, now mono.Time // last: time of the last work
 	var policy yieldPolicy
+	var offers offerPolicy
 	yielded := false // since the last work
-	// With more threads than processors a woken goroutine has its own thread. Gosched would only move this
-	// goroutine to another thread.
+	// With more threads than processors Gosched moves this goroutine to another thread. This thread then runs a woken
+	// goroutine, which another thread would otherwise take over only after some tens of microseconds. If no goroutine was
+	// woken, Gosched gains nothing.
 	crowded := runtime.GOMAXPROCS(0) > runtime.NumCPU()
 	timer := time.NewTimer(tick)
 	timer.Stop()
@@ -40,7 +42,7 @@ func (s *Shard) run() {
 		if !open {
 			return
 		}
-		if woke && !crowded {
+		if woke {
 			runtime.Gosched() // the goroutines that we woke post now; then we send
 		}
 		before := now
@@ -60,6 +62,10 @@ func (s *Shard) run() {
 		if now.Sub(last) < spin && now != before { // do not wait for a clock that stands still
 			if !crowded {
 				runtime.Gosched() // goroutines that we woke run now
+			}
+			if !sched.OneProcessor && offers.allows(now) {
+				sched.Yield()
+				offers.yielded(now, s.nic.Now())
 			}
 			if sched.OneProcessor && !yielded && policy.allows(now) {
 				yielded = true // once: a peer that has not sent by then sleeps, and the packet will wake it

@@ -48,3 +48,35 @@ func (y *yieldPolicy) received(packets int, now mono.Time) {
 	}
 	y.took = 0
 }
+
+// offerPolicy decides, on a machine with several processors, whether a background goroutine that finds nothing calls
+// sched_yield between two polls. Threads that it has woken, or those of a peer on this machine, may wait for its processor while
+// it polls. If a program that computes waits for it, that keeps it for some milliseconds. After such a yield the policy
+// backs off: it pauses, twice as long if the last pause has ended a short time ago.
+type offerPolicy struct {
+	next  mono.Time     // no yield before
+	pause time.Duration // the last pause
+}
+
+const (
+	minOffer = sharedFirst
+	maxOffer = 2 * time.Second
+
+	// A pause after which all went well for calmOffers times as long says nothing of the next one.
+	calmOffers = 8
+)
+
+// allows reports whether the goroutine should yield now.
+func (p *offerPolicy) allows(now mono.Time) bool { return now >= p.next }
+
+// yielded notes a yield.
+func (p *offerPolicy) yielded(from, to mono.Time) {
+	if to.Sub(from) < sharedTurn {
+		return
+	}
+	if from.Sub(p.next) > calmOffers*p.pause {
+		p.pause = 0
+	}
+	p.pause = min(max(2*p.pause, minOffer), maxOffer)
+	p.next = to.Add(p.pause)
+}

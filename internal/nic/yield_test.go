@@ -67,3 +67,41 @@ func TestYieldPolicyPause(t *testing.T) {
 	}
 	yield(bad, minPause)
 }
+
+// A goroutine that polls offers its processor until a program that computes takes it, and then less and less often as long as
+// that goes on. After quiet it begins anew.
+func TestOfferPolicy(t *testing.T) {
+	var p offerPolicy
+	now := mono.Time(0).Add(time.Second)
+	yield := func(took time.Duration) {
+		t.Helper()
+		if !p.allows(now) {
+			t.Fatalf("no yield at %v, the next one is at %v", time.Duration(now), time.Duration(p.next))
+		}
+		p.yielded(now, now.Add(took))
+		now = now.Add(took)
+	}
+	for range 1000 {
+		yield(time.Microsecond)
+	}
+	const bad = 3 * time.Millisecond
+	last := time.Duration(0)
+	for range 10 {
+		yield(bad)
+		pause := p.next.Sub(now)
+		if want := min(max(2*last, minOffer), maxOffer); pause != want {
+			t.Fatalf("a pause of %v behind one of %v, want %v", pause, last, want)
+		}
+		if now = now.Add(pause - 1); p.allows(now) {
+			t.Error("a yield in the pause")
+		}
+		now, last = now.Add(1), pause
+		for range 10 {
+			yield(time.Microsecond)
+		}
+	}
+	now = now.Add(calmOffers*last + 1)
+	if yield(bad); p.next.Sub(now) != minOffer {
+		t.Errorf("a pause of %v after quiet, want %v", p.next.Sub(now), minOffer)
+	}
+}
