@@ -32,6 +32,30 @@ func InterfaceNames() (names []string) {
 	return names
 }
 
+// InterfaceTo returns the network interface that leads to far, and the own address there. Without a name it is the one of
+// the address near, or else the one of the route; near may be invalid.
+func InterfaceTo(name string, near, far netip.Addr) (ifname string, own netip.Addr, err error) {
+	if name == "" {
+		if name, err = findInterface(near, far); err != nil {
+			return "", own, err
+		}
+	} else if err := Exists(name); err != nil {
+		return "", own, err
+	}
+	addrs, err := addrsOf(name)
+	if err != nil {
+		return "", own, err
+	}
+	own = near
+	if !own.IsValid() {
+		own = sourceOf(far)
+	}
+	if !slices.Contains(addrs, own) {
+		return "", own, fmt.Errorf("%s has no address that leads to %v: it has %v", name, far, addrs)
+	}
+	return name, own, nil
+}
+
 // findInterface finds the network interface that has the address near, or if near is not valid
 // or unspecified, the one that leads to far. Without both it is the only one of the host.
 func findInterface(near, far netip.Addr) (string, error) {

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -26,6 +27,7 @@ import (
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/link/raw"
+	"github.com/goroce/roce/script"
 )
 
 // victim is a target of hostile packets: one column of their table.
@@ -49,10 +51,10 @@ func (v *victim) attack(ctx context.Context, c hostile.Case) (hostile.Result, er
 	r := hostile.RunCase(c, n, a)
 	n.Close()
 	a.Close()
-	if r.Err != nil && v.revive != nil {
+	if v.revive != nil && (r.Err != nil || c.Expected(v.kernel) == hostile.Panic) {
 		switch dead, err := v.revive(ctx); {
 		case err != nil:
-			return r, fmt.Errorf("%w; %w", r.Err, err)
+			return r, errors.Join(r.Err, err)
 		case dead:
 			r.Got, r.Err = hostile.Panic, nil
 		}
@@ -89,7 +91,7 @@ func memVictim() victim {
 			n.Close()
 			return nil, nil, err
 		}
-		return n, &hostile.Attacker{Port: evil, Own: bth.GIDFrom(own), Target: bth.GIDFrom(target), MAC: roce.DerivedMAC(target), Quiet: quiet}, nil
+		return n, &hostile.Attacker{Wire: script.Wire{Port: evil, Own: bth.GIDFrom(own), Peer: bth.GIDFrom(target), MAC: roce.DerivedMAC(target), Quiet: quiet}}, nil
 	}}
 }
 
@@ -113,7 +115,7 @@ func attackerOn(in namespace, name, own, target string, wait time.Duration, sing
 		if err != nil {
 			return err
 		}
-		a = &hostile.Attacker{Port: port, Own: bth.GIDFrom(src), Target: bth.GIDFrom(dst), MAC: frame.MAC(n.MAC), Quiet: wait}
+		a = &hostile.Attacker{Wire: script.Wire{Port: port, Own: bth.GIDFrom(src), Peer: bth.GIDFrom(dst), MAC: frame.MAC(n.MAC), Quiet: wait}}
 		return nil
 	})
 	return a, err
@@ -255,7 +257,7 @@ func (a *attacks) markdown(kernels []string, w *ways) []byte {
 Each row injects packets that no well-behaved peer sends into a device with a connected queue pair, and shows all that
 came of it: the answers with their PSN (relative to the first that was expected) and MSN, the completions of receives and
 sends, what changed in the memory, and the state of the queue pair if it is no longer RTS. Packets are built byte by byte
-and sent through a packet socket; ` + "`interop/conformance/hostile`" + ` holds them. After each the target must still answer on
+and sent through a packet socket; the scripts in ` + "`script/library`" + ` say which ([script.md](script.md)). After each the target must still answer on
 another queue pair. What is expected of each target is written in the row; anything else fails. [Below](#in-other-ways) they
 are sent in other ways.
 

@@ -15,12 +15,13 @@ import (
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/script"
 )
 
 // ways is what came of the hostile cases in every way, for each target.
 type ways struct {
 	cases []hostile.Case
-	ways  []hostile.Way
+	ways  []script.Way
 	meter *progress.Meter
 
 	mu      sync.Mutex
@@ -30,8 +31,14 @@ type ways struct {
 	once    map[string]string // what came of each case eight times one by one
 }
 
-func newWays(cases []hostile.Case) *ways {
-	return &ways{cases: cases, ways: hostile.Ways(), failed: map[string][]string{}, ran: map[string]int{}, once: map[string]string{}}
+func newWays(all []hostile.Case) *ways {
+	var cases []hostile.Case
+	for _, c := range all {
+		if c.InWays() {
+			cases = append(cases, c)
+		}
+	}
+	return &ways{cases: cases, ways: script.Ways(), failed: map[string][]string{}, ran: map[string]int{}, once: map[string]string{}}
 }
 
 // refer runs each case eight times one by one, in the process: what a run must do, too.
@@ -66,7 +73,7 @@ func (w *ways) target(v victim) {
 
 // run attacks one target in some ways, with those cases that are wanted. All cases of a
 // way share a device context.
-func (w *ways) run(ctx context.Context, v victim, in []hostile.Way, want func(hostile.Case) bool) {
+func (w *ways) run(ctx context.Context, v victim, in []script.Way, want func(hostile.Case) bool) {
 	for _, way := range in {
 		began := time.Now()
 		end := w.meter.Begin(v.name + " " + way.String())
@@ -91,7 +98,7 @@ func (w *ways) run(ctx context.Context, v victim, in []hostile.Way, want func(ho
 const mostFailures = 10
 
 // attack runs the cases in one way and returns what was wrong.
-func (w *ways) attack(ctx context.Context, v victim, way hostile.Way, want func(hostile.Case) bool) (bad []string) {
+func (w *ways) attack(ctx context.Context, v victim, way script.Way, want func(hostile.Case) bool) (bad []string) {
 	key := v.name + ", " + way.String()
 	fail := func(c string, err error) {
 		bad = append(bad, fmt.Sprintf("hostile/%s: %v", c, err))
@@ -179,7 +186,7 @@ func (w *ways) runKernel(ctx context.Context, v victim) {
 		return
 	}
 	w.target(v)
-	in := []hostile.Way{{Origin: hostile.Stranger, Mode: hostile.Run}}
+	in := []script.Way{{Origin: script.FromStranger, Mode: script.InRun}}
 	w.run(ctx, v, in, func(c hostile.Case) bool {
 		e := c.Expected(v.kernel)
 		return e != "nothing" && e != hostile.Panic && !strings.HasPrefix(c.Name, "UD:")

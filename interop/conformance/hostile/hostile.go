@@ -1,58 +1,115 @@
-// Package hostile injects packets that no well-behaved peer sends, one by one, into
-// a device with a connected queue pair, and records what comes of each: the
-// answers, the completions, the memory, the state. Any device that does the verbs
-// can be the target, so that roce and rxe can be seen side by side.
+// Package hostile plays the scripts that control their peer (package script/library) against any device that does the verbs
+// of package verbs, so that roce and rxe can be seen side by side. Most of them send packets that no well-behaved peer
+// sends.
 package hostile
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/goroce/roce/interop/conformance/verbs"
-	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/script"
+	"github.com/goroce/roce/script/library"
 )
 
-// Case is one row: what is injected, and what has to come of it.
+// Case is one row: a script, and what has to come of it.
 type Case struct {
-	Name string
-	Rule string // why it has to: the section of the specification, or the attack it comes from
-	Type qp.Type
-	Recv int // receives of 2048 bytes that are posted
-	Set  func(c *config)
-	Do   func(x *exchange)
-
-	Want string // what a device that keeps to the specification does
+	Name   string
+	Rule   string // why it has to: the section of the specification, or the attack it comes from
+	Want   string // what a device that keeps to the specification does
+	Script *script.Script
 }
 
 // Panic is the outcome of a case that kills the kernel.
 const Panic = "**the kernel panics**"
 
+// us is the peer that keeps to the specification.
+var us = script.Peer{Kind: "us"}
+
+// peerOf is the peer of a kernel, "" for roce.
+func peerOf(kernel string) script.Peer {
+	if kernel == "" {
+		return us
+	}
+	return script.Peer{Kind: "rxe", Series: []string{kernel}}
+}
+
 // Expected returns what has to come of the case on a kernel, "" for roce.
 func (c *Case) Expected(kernel string) string {
-	if kernel != "" {
-		for _, k := range []string{kernel, every} {
-			if s, ok := differences[c.Name].rxe[k]; ok {
-				return s
+	p := peerOf(kernel)
+	if c.Script.Kills(p) {
+		return Panic
+	}
+	return expected(c.Script, p)
+}
+
+// expected is the outcome of a script for a peer. A script without one has done if its packets came.
+func expected(s *script.Script, p script.Peer) string {
+	if o := s.Expected(p); o != "" {
+		return o
+	}
+	return "as the script says"
+}
+
+// series are the kernels that variants can name.
+var series = []string{"6.1", "6.12", "7"}
+
+// Differs reports whether rxe of some kernel does not do what Want says.
+func (c *Case) Differs() bool {
+	for _, k := range series {
+		if departs, _ := c.Script.Departs(peerOf(k)); departs {
+			return true
+		}
+	}
+	return false
+}
+
+// Why says in words how rxe differs, if it does.
+func (c *Case) Why() string {
+	for _, k := range series {
+		if departs, why := c.Script.Departs(peerOf(k)); departs {
+			return why
+		}
+	}
+	return ""
+}
+
+// groups are the folders of the library in the order of the table.
+var groups = []string{"headers", "sequence", "lengths", "keys", "duplicates", "responses", "unreliable"}
+
+// All lists the cases in the order of the table.
+func All() (all []Case) {
+	add := func(s *script.Script) {
+		all = append(all, Case{Name: s.Title, Rule: s.Rule, Want: expected(s, us), Script: s})
+	}
+	listed := map[string]bool{}
+	for _, g := range groups {
+		listed[g] = true
+		for _, s := range library.All() {
+			if strings.HasPrefix(s.Name, g+"/") && s.Controlled() {
+				add(s)
 			}
 		}
 	}
-	return c.Want
+	for _, s := range library.All() { // those of other folders
+		if g, _, _ := strings.Cut(s.Name, "/"); s.Controlled() && !listed[g] {
+			add(s)
+		}
+	}
+	return all
 }
 
-// Differs reports whether rxe of some kernel does not do what Want says.
-func (c *Case) Differs() bool { return len(differences[c.Name].rxe) > 0 }
-
-// Why says in words how rxe differs, if it does.
-func (c *Case) Why() string { return differences[c.Name].why }
-
-// All lists the cases in the order of the table.
-func All() []Case {
-	return slices.Concat(headerCases, sequenceCases, lengthCases, keyCases, duplicateCases, responseCases, unreliableCases)
+// Attacker is the wire from which cases are played, and the way in which their packets are sent.
+type Attacker struct {
+	script.Wire
+	Way script.Way
 }
+
+// Close releases the port.
+func (a *Attacker) Close() error { return a.Port.Close() }
 
 // Result is what came of a case.
 type Result struct {
@@ -65,60 +122,41 @@ type Result struct {
 
 // RunCase injects a case into a new device context. The attacker is shared by all.
 func RunCase(c Case, target verbs.Node, a *Attacker) Result {
-	return run(c, target, a, (*exchange).outcome)
+	return run(c, a, script.Options{Peer: peerOf(target.Kernel()), Target: NewTarget(target)})
 }
 
-// run injects a case and has what came of it described.
-func run(c Case, target verbs.Node, a *Attacker, outcome func(*exchange) string) (r Result) {
-	start := time.Now()
-	defer func() {
-		r.Took = time.Since(start)
-		switch p := recover().(type) {
-		case nil:
-		case broken:
-			r.Err = p.err
-		default:
-			r.Err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	x := newExchange(c, target, a)
-	c.Do(x)
-	x.settle()
-	return Result{Got: outcome(x)}
-}
-
-// broken ends a case by panicking.
-type broken struct{ err error }
-
-func must(err error) {
-	if err != nil {
-		panic(broken{err})
+// run plays the script of a case.
+func run(c Case, a *Attacker, o script.Options) (r Result) {
+	played := script.Run(context.Background(), c.Script, &a.Wire, o)
+	r = Result{Got: played.Outcome, Err: played.Err, Took: played.Took}
+	if r.Got == "" {
+		r.Got = "as the script says"
 	}
+	if _, other := errors.AsType[*script.Mismatch](r.Err); other && played.Outcome != "" {
+		r.Err = nil // it is the outcome that is another one
+	} else if r.Err != nil {
+		var b strings.Builder
+		played.Ladder(&b)
+		r.Err = fmt.Errorf("%w\n%s", r.Err, b.String())
+	}
+	return r
 }
 
-func must1[V any](v V, err error) V {
-	must(err)
-	return v
-}
-
-func giveUp(format string, args ...any) { panic(broken{fmt.Errorf(format, args...)}) }
-
-// Check compares a result with what is expected of the target, and explains the
-// difference.
+// Check compares a result with what is expected of the target, and explains the difference.
 func Check(c Case, r Result, kernel string) error {
 	if r.Err != nil {
 		return r.Err
 	}
 	want := c.Expected(kernel)
-	if len(r.Complaints) > 0 && !differences[c.Name].warns {
+	if len(r.Complaints) > 0 && !c.Script.Warns(peerOf(kernel)) {
 		return fmt.Errorf("the kernel complains: %s", strings.Join(r.Complaints, "; "))
 	}
 	if r.Got == want {
 		return nil
 	}
-	var known []string
+	text := fmt.Sprintf("came of it: %s\n   expected: %s", r.Got, want)
 	if kernel != "" && r.Got == c.Want {
-		known = append(known, "which is what the specification wants: the difference that is expected is gone")
+		text += "\nwhich is what the specification wants: the difference that is expected is gone"
 	}
-	return errors.New(strings.Join(append([]string{fmt.Sprintf("came of it: %s\n   expected: %s", r.Got, want)}, known...), "\n"))
+	return errors.New(text)
 }

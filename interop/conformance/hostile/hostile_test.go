@@ -2,18 +2,19 @@ package hostile
 
 import "testing"
 
-// TestNames: cases have names of their own, and differences belong to one.
+// TestNames: cases have names of their own and rules, and departures of rxe have reasons.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range All() {
-		if seen[c.Name] || c.Name == "" || c.Rule == "" || c.Want == "" || c.Do == nil {
-			t.Errorf("%q: no proper case, or twice", c.Name)
+		if seen[c.Name] || c.Name == "" || c.Rule == "" || c.Want == "" {
+			t.Errorf("%s: %q has no proper title or rule, or its title is there twice", c.Script.Name, c.Name)
 		}
 		seen[c.Name] = true
-	}
-	for name, d := range differences {
-		if !seen[name] || d.why == "" || len(d.rxe) == 0 {
-			t.Errorf("%q: a difference without a case, or without words", name)
+		if c.Differs() && c.Why() == "" {
+			t.Errorf("%s: a departure without a reason", c.Script.Name)
 		}
+	}
+	if len(seen) < 100 {
+		t.Errorf("%d cases", len(seen))
 	}
 }

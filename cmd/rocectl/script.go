@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce/internal/tools/scripted"
+	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/script"
+	"github.com/goroce/roce/script/library"
+)
+
+func scriptCommand() *cobra.Command {
+	return group("script", "Play a peer that misbehaves exactly, as a script says",
+		`Play a peer of RoCE connections that a script describes packet by packet: what it
+sends, with which fields, and what must come. docs/script.md describes the text. A
+library of scripts is in the program.`,
+		scriptRunCommand(), scriptListCommand(), scriptShowCommand(), scriptCheckCommand())
+}
+
+// scriptFlags are the flags of "script run".
+type scriptFlags struct {
+	peer, local, kind, capture string
+	wire                       scripted.WireConfig
+	port                       uint16
+	timeout                    time.Duration
+	asJSON, junit, deadly      bool
+	verbose                    bool
+}
+
+func scriptRunCommand() *cobra.Command {
+	var f scriptFlags
+	c := &cobra.Command{
+		Use:   "run [flags] SCRIPT...",
+		Short: "Play scripts against a peer, or against a NIC in this process",
+		Long: `Play scripts against the peer at an address, which runs the program that the script
+names (peer "…", see "script list"), or without --peer against a software NIC in this
+process. A script is a file, a name of the library, or a pattern of names.
+
+Some expectations depend on the peer: --kind says what it is. A failing script prints
+its packets, and beside each the line of the script that sent or expected it.
+
+Scripts with "connect verbs" control their peer: they are played against the NIC in this
+process only, or by make conformance.
+
+Exits with 0 if all is as expected, with 1 if something is not.`,
+		Example: `  rocectl script run 'sequence/*'
+  rocectl script run --peer 10.0.0.2 --kind rxe-6.12 rping/server-ping
+  rocectl script run --peer 10.0.0.2 --link udp mine.script`,
+		Args: arguments(1, 1<<20),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.run(c.Context(), c.OutOrStdout(), args)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.peer, "peer", "a", "", "address of the peer; without it the peer is a NIC in this process")
+	fl.StringVar(&f.local, "local", "", "own address, if the interface has several")
+	fl.StringVar(&f.wire.Dev, "dev", "", "network `interface` (default: the one that leads to the peer)")
+	fl.StringVar(&f.wire.Link, "link", scripted.Links[0], "driver: raw, or udp, which needs no privilege")
+	fl.Uint16VarP(&f.port, "port", "p", 0, "port of the peer's program, or of the script if it is the server (0: the program's default)")
+	fl.StringVar(&f.kind, "kind", "adapter", "what the peer is: us, rxe-6.1, rxe-6.12, rxe-7, or another word")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long each packet may take")
+	fl.StringVar(&f.capture, "capture", "", "write all packets to this `file` (pcapng)")
+	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object for each script")
+	fl.BoolVar(&f.junit, "junit", false, "print JUnit's XML")
+	fl.BoolVar(&f.deadly, "deadly", false, "play scripts that this kind of peer does not survive, too")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "print the packets of scripts that pass, too")
+	return c
+}
+
+// validate turns words into values.
+func (f *scriptFlags) validate(ctx context.Context) (o script.Options, err error) {
+	if f.asJSON && f.junit {
+		return o, usage.Errorf("--json and --junit exclude each other")
+	}
+	if err := usage.OneOf("--link", f.wire.Link, scripted.Links...); err != nil {
+		return o, err
+	}
+	if f.timeout <= 0 {
+		return o, usage.Errorf("--timeout %v: want more than 0", f.timeout)
+	}
+	if o.Peer, err = script.ParsePeer(f.kind); err != nil {
+		return o, usage.Errorf("--kind: %v", err)
+	}
+	if f.peer == "" && (f.capture != "" || f.local != "" || f.wire.Dev != "" || f.port != 0) {
+		return o, usage.Errorf("--capture, --local, --dev and --port are about a peer on a network: give --peer")
+	}
+	o.Timeout, o.Port = f.timeout, f.port
+	if f.wire.Peer, err = resolve(ctx, f.peer); err == nil {
+		f.wire.Local, err = resolve(ctx, f.local)
+	}
+	return o, err
+}
+
+func (f *scriptFlags) run(ctx context.Context, out io.Writer, args []string) (err error) {
+	o, err := f.validate(ctx)
+	if err != nil {
+		return err
+	}
+	scripts, err := findScripts(args)
+	if err != nil {
+		return err
+	}
+	play := func(s *script.Script) *script.Result { return scripted.RunSelf(ctx, s, o) }
+	if f.wire.Peer.IsValid() {
+		if f.capture != "" {
+			w, err := createTrace(f.capture)
+			if err != nil {
+				return err
+			}
+			defer func() {
+				if cerr := w.Close(); err == nil && cerr != nil {
+					err = fmt.Errorf("%s: %w", f.capture, cerr)
+				}
+			}()
+			f.wire.Capture = w
+		}
+		o.Listening = func(a netip.AddrPort) { announce(out, a) }
+		wire, err := scripted.OpenWire(ctx, f.wire)
+		if err != nil {
+			return err
+		}
+		defer wire.Port.Close()
+		play = func(s *script.Script) *script.Result {
+			switch {
+			case s.Controlled():
+				return &script.Result{Name: s.Name, Skipped: "it controls its peer (connect verbs): leave --peer out"}
+			case s.Kills(o.Peer) && !f.deadly:
+				return &script.Result{Name: s.Name, Skipped: fmt.Sprintf("%v does not survive it; --deadly plays it all the same", o.Peer)}
+			}
+			return script.Run(ctx, s, wire, o)
+		}
+	}
+	return f.report(ctx, out, scripts, play)
+}
+
+// report plays the scripts and prints what came of them.
+func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*script.Script, play func(*script.Script) *script.Result) error {
+	var results []*script.Result
+	failed, skipped := 0, 0
+	for _, s := range scripts {
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		r := play(s)
+		results = append(results, r)
+		switch r.Verdict() {
+		case "fail":
+			failed++
+		case "skip":
+			skipped++
+		}
+		switch {
+		case f.junit:
+			continue
+		case f.asJSON:
+			if err := json.NewEncoder(out).Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.WriteText(out); err != nil {
+			return err
+		}
+		if f.verbose && r.Verdict() == "pass" {
+			if err := r.Ladder(out); err != nil {
+				return err
+			}
+		}
+	}
+	if f.junit {
+		if err := script.WriteJUnit(out, "rocectl script", results); err != nil {
+			return err
+		}
+	}
+	switch {
+	case failed > 0:
+		return fmt.Errorf("%d of %d scripts failed", failed, len(scripts))
+	case skipped == len(scripts):
+		return errors.New("no script was played")
+	}
+	return nil
+}
+
+// findScripts reads files, or finds scripts of the library by name or pattern.
+func findScripts(args []string) (list []*script.Script, err error) {
+	for _, a := range args {
+		if s := library.Find(a); s != nil {
+			list = append(list, s)
+			continue
+		}
+		if strings.ContainsAny(a, "*?[") {
+			before := len(list)
+			for _, s := range library.All() {
+				if ok, err := path.Match(a, s.Name); err != nil {
+					return nil, usage.Errorf("%q is no pattern of names", a)
+				} else if ok {
+					list = append(list, s)
+				}
+			}
+			if len(list) == before {
+				return nil, usage.Errorf("no script of the library matches %q: see rocectl script list", a)
+			}
+			continue
+		}
+		text, err := os.ReadFile(a)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, usage.Errorf("%q is neither a file nor a script of the library: see rocectl script list", a)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s, err := script.Parse(a, string(text))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func scriptListCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "list [PATTERN]",
+		Short: "List the scripts of the library, and what their peers have to run",
+		Example: `  rocectl script list
+  rocectl script list 'rping/*'`,
+		Args: arguments(0, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			list := library.All()
+			if len(args) > 0 {
+				var err error
+				if list, err = findScripts(args); err != nil {
+					return err
+				}
+			}
+			return listScripts(c.OutOrStdout(), list, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each")
+	return c
+}
+
+func listScripts(out io.Writer, list []*script.Script, asJSON bool) error {
+	for _, s := range list {
+		if asJSON {
+			if err := json.NewEncoder(out).Encode(map[string]string{"name": s.Name, "about": s.About, "rule": s.Rule, "peer": s.Peer}); err != nil {
+				return err
+			}
+			continue
+		}
+		peer := s.Peer
+		if s.Controlled() {
+			peer = "verbs"
+		}
+		if _, err := fmt.Fprintf(out, "%-46s %-30s %s\n", s.Name, peer, s.About); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scriptShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show SCRIPT",
+		Short:   "Print a script of the library",
+		Example: `  rocectl script show sequence/a-gap >mine.script`,
+		Args:    arguments(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			text, err := library.Text(args[0])
+			if err != nil {
+				return usage.Errorf("the library has no script %q: see rocectl script list", args[0])
+			}
+			_, err = io.WriteString(c.OutOrStdout(), text)
+			return err
+		},
+	}
+}
+
+func scriptCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "check FILE...",
+		Short:   "Check that scripts can be read",
+		Example: `  rocectl script check mine.script`,
+		Args:    arguments(1, 1<<20),
+		RunE: func(c *cobra.Command, args []string) error {
+			list, err := findScripts(args)
+			if err != nil {
+				return err
+			}
+			for i, s := range list {
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: right, steps: %d\n", args[min(i, len(args)-1)], len(s.Steps)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

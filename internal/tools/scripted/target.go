@@ -1,0 +1,138 @@
+// Package scripted lets scripts of package script be played: it opens the wire to a peer, or makes one in this process, a
+// software NIC that a script controls or that runs the program which the script wants.
+package scripted
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/script"
+)
+
+// target is a device of this stack that scripts control.
+type target struct{ dev *roce.Device }
+
+// What is set on the way to INIT, RTR and RTS.
+const (
+	toInit = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
+	toRTR  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN
+	toRTS  = qp.AttrState | qp.AttrSQPSN
+)
+
+var masks = map[qp.Type][3]qp.AttrMask{
+	qp.RC: {toInit | qp.AttrAccess, toRTR | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer,
+		toRTS | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic},
+	qp.UC: {toInit | qp.AttrAccess, toRTR, toRTS},
+	qp.UD: {toInit | qp.AttrQKey, qp.AttrState, toRTS},
+}
+
+// Connect makes a queue pair in RTS.
+func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
+	q := &targetQP{c: c, pd: t.dev.AllocPD(), dev: t.dev, mem: make([]byte, c.Memory), room: make([]byte, script.RecvSize*16)}
+	for i := range q.mem {
+		q.mem[i] = byte(i)
+	}
+	var err error
+	if q.mr, err = q.pd.RegMR(q.mem, c.Access); err != nil {
+		return nil, err
+	}
+	if q.recvs, err = q.pd.RegMR(q.room, roce.LocalWrite); err != nil {
+		return nil, err
+	}
+	if q.scq, err = t.dev.CreateCQ(63); err != nil {
+		return nil, err
+	}
+	if q.rcq, err = t.dev.CreateCQ(63); err != nil {
+		return nil, err
+	}
+	if q.q, err = q.pd.CreateQP(roce.QPConfig{Type: c.Type, SendCQ: q.scq, RecvCQ: q.rcq,
+		Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
+		return nil, err
+	}
+	if q.ah, err = t.dev.CreateAH(context.Background(), roce.AHAttr{DGID: c.Peer}); err != nil {
+		return nil, err
+	}
+	attr := &roce.Attr{Port: 1, Access: c.Rights, QKey: c.QKey, AV: q.ah, PathMTU: bth.MTU1024, DestQPN: c.PeerQPN, RQPSN: c.RQPSN, SQPSN: c.SQPSN,
+		Timeout: c.Timeout, RetryCnt: c.Retry, RNRRetry: c.RNR, MinRNRTimer: c.Timer, MaxRdAtomic: c.Depth, MaxDestRdAtomic: c.Reads}
+	for i, s := range []qp.State{qp.Init, qp.RTR, qp.RTS} {
+		attr.State = s
+		if err = q.q.Modify(attr, masks[c.Type][i]); err != nil {
+			return nil, err
+		}
+	}
+	return q, q.Recv(c.Recv)
+}
+
+// Dropped counts packets that the device did not take.
+func (t *target) Dropped() (uint64, bool) {
+	c := t.dev.Counters()
+	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
+		c.ICRCErr + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.CNPsIgnored, true
+}
+
+// targetQP is a queue pair of a target.
+type targetQP struct {
+	c        script.TargetConfig
+	dev      *roce.Device
+	pd       *roce.PD
+	q        *roce.QP
+	scq, rcq *roce.CQ
+	mr       *roce.MR
+	recvs    *roce.MR
+	mem      []byte
+	room     []byte
+	ah       *roce.AH
+	posted   int
+}
+
+func (q *targetQP) QPN() bth.QPN { return q.q.Num() }
+
+func (q *targetQP) Memory() (uint64, bth.RKey, error) { return q.mr.Addr(), q.mr.RKey(), nil }
+
+func (q *targetQP) Recv(n int) error {
+	for range n {
+		at := q.posted % 16 * script.RecvSize
+		if err := q.q.PostRecv(&roce.RecvWR{ID: uint64(q.posted), SG: []roce.SGE{q.recvs.SGE(at, script.RecvSize)}}); err != nil {
+			return err
+		}
+		q.posted++
+	}
+	return nil
+}
+
+func (q *targetQP) Post(op qp.Opcode, n int) error {
+	wr := roce.SendWR{ID: 1, Opcode: op, Flags: roce.Signaled, SG: []roce.SGE{q.mr.SGE(0, n)}, RemoteAddr: script.PostVA, RKey: script.PostKey}
+	if q.c.Type == qp.UD {
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = q.ah, q.c.PeerQPN, q.c.QKey
+	}
+	return q.q.PostSend(&wr)
+}
+
+func (q *targetQP) Completions() (recv, send []cq.WC, err error) {
+	var wcs [32]roce.WC
+	recv = append(recv, wcs[:q.rcq.Poll(wcs[:])]...)
+	send = append(send, wcs[:q.scq.Poll(wcs[:])]...)
+	return recv, send, nil
+}
+
+// ReadMemory copies the memory. The counters are read before and after, which waits for the goroutine that executes what
+// the peer asks for.
+func (q *targetQP) ReadMemory() ([]byte, error) {
+	q.dev.Counters()
+	b := append([]byte(nil), q.mem...)
+	q.dev.Counters()
+	return b, nil
+}
+
+func (q *targetQP) State() (qp.State, error) { return q.q.State(), nil }
+
+func (q *targetQP) Fail() error {
+	if err := q.q.Modify(&roce.Attr{State: qp.Err}, qp.AttrState); err != nil {
+		return fmt.Errorf("moving the queue pair to ERR: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,372 @@
+package script
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+)
+
+// connection is what the connection manager knows of the script's connection.
+type connection struct {
+	tr       bth.Transport
+	made     bool
+	cm       bool
+	passive  bool
+	over     bool // DREQ or REJ has been exchanged
+	local    cm.CommID
+	remote   cm.CommID
+	tid      uint64
+	port     uint16
+	reads    uint8
+	depth    uint8
+	retry    uint8
+	rnr      uint8
+	timeout  uint8
+	mtu      bth.MTU
+	priv     []byte
+	src, dst netip.Addr
+	own      bth.GID
+	peer     bth.GID
+	qpn      bth.QPN // own
+	psn      bth.PSN // of the peer's requests, chosen by us
+	peerQPN  bth.QPN
+}
+
+// defaultPort is rping's.
+const defaultPort = 7174
+
+func (c *connectStep) run(s *Session, at *Step) error {
+	if s.conn.made {
+		return errors.New("there is a connection already")
+	}
+	s.conn = connection{tr: c.tr, made: true}
+	switch c.method {
+	case "verbs":
+		return s.connectTarget(c)
+	case "oob":
+		return s.connectTCP(c)
+	}
+	if err := s.settings(c); err != nil {
+		return err
+	}
+	if c.passive {
+		return s.acceptCM()
+	}
+	return s.dialCM()
+}
+
+// settings reads those of a connection by the connection manager or out of band.
+func (s *Session) settings(c *connectStep) error {
+	s.own, s.first, s.theirs = 0x5C0001, 0x000100, 0x000800
+	x := &s.conn
+	x.passive = c.passive
+	x.port, x.reads, x.depth, x.retry, x.rnr, x.timeout, x.mtu = defaultPort, 16, 16, 7, 7, 18, bth.MTU1024
+	if m, ok := bth.PathMTU(s.wire.Port.Info().MTU); ok {
+		x.mtu = min(x.mtu, m)
+	}
+	x.src, x.dst, x.own, x.peer = s.wire.Own.Addr().Unmap(), s.wire.Peer.Addr().Unmap(), s.wire.Own, s.wire.Peer
+	for i := range c.args {
+		a := &c.args[i]
+		if a.tok.key == "private" {
+			b, err := hex.DecodeString(a.tok.text)
+			if err != nil {
+				b = []byte(a.tok.text)
+			}
+			x.priv = b
+			continue
+		}
+		v, err := s.eval(&a.e)
+		if err != nil {
+			return err
+		}
+		limits := map[string]uint64{"port": 1<<16 - 1, "psn": 1<<24 - 1, "qpn": 1<<24 - 1, "mtu": 4096, "reads": 255, "depth": 255, "retry": 7, "rnr": 7, "timeout": 31, "rkey": 1<<32 - 1, "va": 1<<64 - 1}
+		if v > limits[a.tok.key] {
+			return errAt(a.tok.at, "%s=%s: at most %d", a.tok.key, number(v), limits[a.tok.key])
+		}
+		switch a.tok.key {
+		case "port":
+			x.port = uint16(v)
+		case "psn":
+			s.first = bth.PSN(v)
+		case "qpn":
+			s.own = bth.QPN(v)
+		case "reads":
+			x.reads = uint8(v)
+		case "depth":
+			x.depth = uint8(v)
+		case "retry":
+			x.retry = uint8(v)
+		case "rnr":
+			x.rnr = uint8(v)
+		case "timeout":
+			x.timeout = uint8(v)
+		case "rkey", "va":
+			s.numbers["own."+a.tok.key] = v
+		case "mtu":
+			x.mtu = 0
+			for m := bth.MTU256; m <= bth.MTU4096; m++ {
+				if uint64(m.Bytes()) == v {
+					x.mtu = m
+				}
+			}
+			if x.mtu == 0 {
+				return errAt(a.tok.at, "mtu=%d: want 256, 512, 1024, 2048 or 4096", v)
+			}
+		}
+	}
+	if s.opts.Port != 0 {
+		x.port = s.opts.Port
+	}
+	x.qpn, x.psn = s.own, s.theirs
+	s.next = s.first
+	s.latest = s.theirs
+	s.mtu = x.mtu.Bytes()
+	return nil
+}
+
+// prepare fills in the fields that a well-behaved peer gives a message now.
+func (c *connection) prepare(s *Session, m cm.Message) {
+	switch m := m.(type) {
+	case *cm.REQ:
+		c.cm = true
+		m.TID, m.LocalID, m.QPN = c.tid, c.local, c.qpn
+		m.ServiceID, m.LocalGUID = cm.Service(cm.PortSpaceTCP, c.port), 0x5C0000000001
+		m.StartingPSN, m.ResponderResources, m.InitiatorDepth = c.psn, c.reads, c.depth
+		m.RemoteResponseTimeout, m.LocalResponseTimeout, m.MaxCMRetries = 20, 20, 15
+		m.RetryCount, m.RNRRetryCount, m.PKey, m.MTU, m.FlowControl = c.retry, c.rnr, bth.DefaultPKey, c.mtu, true
+		m.Primary = cm.Path{LocalLID: cm.PermissiveLID, RemoteLID: cm.PermissiveLID, LocalGID: c.own, RemoteGID: c.peer, HopLimit: 64, AckTimeout: c.timeout}
+		h := cm.IPHeader{SrcPort: 40000, Src: c.src, Dst: c.dst}
+		h.Put(m.Private[:]) // fails for addresses of two families only, and a wire has one
+		copy(m.Private[cm.IPHeaderLen:], c.priv)
+	case *cm.REP:
+		m.TID, m.LocalID, m.RemoteID, m.QPN, m.StartingPSN = c.tid, c.local, c.remote, c.qpn, c.psn
+		m.ResponderResources, m.InitiatorDepth, m.RNRRetryCount, m.LocalGUID, m.FlowControl = c.reads, c.depth, c.rnr, 0x5C0000000001, true
+		m.TargetAckDelay = cm.DefaultAckDelay
+		copy(m.Private[:], c.priv)
+	case *cm.RTU:
+		m.TID, m.LocalID, m.RemoteID = c.tid, c.local, c.remote
+	case *cm.REJ:
+		m.TID, m.LocalID, m.RemoteID, m.Reason = c.tid, c.local, c.remote, cm.RejectConsumer
+	case *cm.MRA:
+		m.TID, m.LocalID, m.RemoteID, m.ServiceTimeout = c.tid, c.local, c.remote, 20
+	case *cm.DREQ:
+		m.TID, m.LocalID, m.RemoteID, m.RemoteQPN = c.tid+1, c.local, c.remote, c.peerQPN
+	case *cm.DREP:
+		m.TID, m.LocalID, m.RemoteID = c.tid, c.local, c.remote
+		for _, h := range s.mads {
+			if d, ok := h.MAD.(*cm.DREQ); ok {
+				m.TID = d.TID
+			}
+		}
+	case *cm.LAP:
+		m.TID, m.LocalID, m.RemoteID, m.RemoteQPN = c.tid+2, c.local, c.remote, c.peerQPN
+		m.Alternate = cm.Path{LocalLID: cm.PermissiveLID, RemoteLID: cm.PermissiveLID, LocalGID: c.own, RemoteGID: c.peer, HopLimit: 64, AckTimeout: c.timeout}
+	case *cm.APR:
+		m.TID, m.LocalID, m.RemoteID = c.tid, c.local, c.remote
+	case *cm.SIDRREQ:
+		m.TID, m.ServiceID, m.PKey = c.tid, cm.Service(cm.PortSpaceUDP, c.port), bth.DefaultPKey
+		h := cm.IPHeader{SrcPort: 40000, Src: c.src, Dst: c.dst}
+		h.Put(m.Private[:])
+	case *cm.SIDRREP:
+		m.TID, m.QPN = c.tid, c.qpn
+	}
+}
+
+// private gives a message private data: hexadecimal, or text. That of a REQ is behind the RDMA-IP header.
+func (c *connection) private(m cm.Message, t *token) error {
+	b := []byte(t.text)
+	if t.key == "private" {
+		var err error
+		if b, err = parseHex(t); err != nil {
+			return err
+		}
+	}
+	at := 0
+	switch m.(type) {
+	case *cm.REQ, *cm.SIDRREQ:
+		at = cm.IPHeaderLen
+	}
+	return setPrivate(m, b, at)
+}
+
+// learn takes over what a message of the peer says about the connection.
+func (s *Session) learn(m cm.Message) {
+	c := &s.conn
+	switch m := m.(type) {
+	case *cm.REQ:
+		c.tid, c.remote, c.port = m.TID, m.LocalID, m.ServiceID.Port()
+		c.peerQPN, s.qpn = m.QPN, m.QPN
+		s.first, s.next = m.StartingPSN, m.StartingPSN
+		if m.MTU.Valid() {
+			c.mtu = m.MTU
+			s.mtu = m.MTU.Bytes()
+		}
+		c.reads, c.depth = min(c.reads, m.InitiatorDepth), min(c.depth, m.ResponderResources)
+	case *cm.REP:
+		c.remote, c.peerQPN, s.qpn = m.LocalID, m.QPN, m.QPN
+		s.first, s.next = m.StartingPSN, m.StartingPSN
+	case *cm.REJ, *cm.DREP:
+		c.over = true
+	}
+}
+
+// Repetitions of messages that are not answered.
+const (
+	cmTries = 8
+	cmPause = time.Second
+)
+
+// exchange sends a message until an answer comes.
+func (s *Session) exchange(m cm.Message, answered func(cm.Message) bool) (*Heard, error) {
+	for range cmTries {
+		if err := s.inject(madPacket(m), 0, false); err != nil {
+			return nil, err
+		}
+		for deadline := time.Now().Add(cmPause); ; {
+			h, err := s.take(true, time.Until(deadline))
+			if err != nil {
+				return nil, err
+			}
+			if h == nil {
+				break
+			}
+			if rej, ok := h.MAD.(*cm.REJ); ok && rej.RemoteID == s.conn.local {
+				s.conn.over = true
+				return nil, fmt.Errorf("the peer rejected the connection: %v", rej.Reason)
+			}
+			if answered(h.MAD) {
+				s.met(h)
+				return h, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("the peer does not answer the %v: does a program listen there, and does UDP port 4791 pass?", m.Attribute())
+}
+
+// dialCM connects as the active side.
+func (s *Session) dialCM() error {
+	c := &s.conn
+	s.identify()
+	m := new(cm.REQ)
+	c.prepare(s, m)
+	h, err := s.exchange(m, func(m cm.Message) bool { r, ok := m.(*cm.REP); return ok && r.RemoteID == c.local })
+	if err != nil {
+		return err
+	}
+	s.learn(h.MAD)
+	r := h.MAD.(*cm.REP)
+	c.reads = min(c.reads, r.InitiatorDepth)
+	s.closers = append(s.closers, s.hangUp)
+	rtu := new(cm.RTU)
+	c.prepare(s, rtu)
+	return s.inject(madPacket(rtu), 0, false)
+}
+
+// identify chooses the IDs of the connection: of the time, so that no earlier script's are taken for it.
+func (s *Session) identify() {
+	s.conn.local = cm.CommID(s.begun.UnixNano()>>10) | 1
+	s.conn.tid = uint64(s.begun.UnixNano())
+	s.conn.cm = true
+}
+
+// acceptCM waits for a REQ and accepts it.
+func (s *Session) acceptCM() error {
+	c := &s.conn
+	s.identify()
+	if s.opts.Listening != nil {
+		s.opts.Listening(netip.AddrPortFrom(c.src, c.port))
+	}
+	h, err := s.takeREQ()
+	if err != nil {
+		return err
+	}
+	s.met(h)
+	reads, depth := c.reads, c.depth
+	s.learn(h.MAD)
+	req := h.MAD.(*cm.REQ)
+	c.reads, c.depth = min(reads, req.InitiatorDepth), min(depth, req.ResponderResources)
+	s.closers = append(s.closers, s.hangUp)
+	rep := new(cm.REP)
+	c.prepare(s, rep)
+	rtu, err := s.exchange(rep, func(m cm.Message) bool { r, ok := m.(*cm.RTU); return ok && r.RemoteID == c.local })
+	if err != nil {
+		return err
+	}
+	s.learn(rtu.MAD)
+	return nil
+}
+
+// takeREQ waits for a connection request; other messages are passed over.
+func (s *Session) takeREQ() (*Heard, error) {
+	for deadline := time.Now().Add(3 * s.opts.Timeout); ; {
+		h, err := s.take(true, time.Until(deadline))
+		if err != nil {
+			return nil, err
+		}
+		if h == nil {
+			return nil, errors.New("no client connects")
+		}
+		if _, ok := h.MAD.(*cm.REQ); ok {
+			return h, nil
+		}
+	}
+}
+
+// hangUpLimit is how long the answer to a DREQ is waited for at the end.
+const hangUpLimit = 300 * time.Millisecond
+
+// hangUp ends the connection, so that the peer keeps nothing of it.
+func (s *Session) hangUp() error {
+	c := &s.conn
+	if c.over {
+		return nil
+	}
+	for _, h := range s.mads {
+		if d, ok := h.MAD.(*cm.DREQ); ok {
+			m := new(cm.DREP)
+			c.prepare(s, m)
+			m.TID = d.TID
+			c.over = true
+			return s.inject(madPacket(m), 0, false)
+		}
+	}
+	m := new(cm.DREQ)
+	c.prepare(s, m)
+	c.over = true
+	if err := s.inject(madPacket(m), 0, false); err != nil {
+		return err
+	}
+	return s.until(hangUpLimit, func() bool {
+		for _, h := range s.mads {
+			if h.MAD.Attribute() == cm.AttrDREP {
+				return true
+			}
+			if d, ok := h.MAD.(*cm.DREQ); ok { // both at the same time
+				m := new(cm.DREP)
+				c.prepare(s, m)
+				m.TID = d.TID
+				s.inject(madPacket(m), 0, false)
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// disconnect sends a DREQ and waits for the DREP.
+func (s *Session) disconnect() error {
+	c := &s.conn
+	if !c.cm {
+		return errors.New("only a connection of the connection manager can be ended by disconnect")
+	}
+	m := new(cm.DREQ)
+	c.prepare(s, m)
+	c.over = true
+	_, err := s.exchange(m, func(m cm.Message) bool { d, ok := m.(*cm.DREP); return ok && d.RemoteID == c.local })
+	return err
+}

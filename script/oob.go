@@ -1,0 +1,84 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/oob"
+	"github.com/goroce/roce/internal/tools/perftest"
+)
+
+// perftestPort is the default of perftest's programs.
+const perftestPort = 18515
+
+// connectTCP connects by perftest's exchange over TCP.
+func (s *Session) connectTCP(c *connectStep) error {
+	if err := s.settings(c); err != nil {
+		return err
+	}
+	port := uint16(perftestPort)
+	if s.conn.port != defaultPort {
+		port = s.conn.port
+	}
+	ctx, stop := context.WithTimeout(s.ctx, 3*s.opts.Timeout)
+	s.closers = append(s.closers, func() error { stop(); return nil })
+	var tcp *oob.Conn
+	var err error
+	if c.passive {
+		host := s.wire.Own.Addr().Unmap()
+		if s.opts.TCP.IsValid() {
+			host = s.opts.TCP
+		}
+		tcp, err = oob.Accept(ctx, net.JoinHostPort(host.String(), strconv.Itoa(int(port))), func(a netip.AddrPort) {
+			if s.opts.Listening != nil {
+				s.opts.Listening(a)
+			}
+		})
+	} else {
+		host := s.wire.Peer.Addr().Unmap()
+		if s.opts.TCP.IsValid() {
+			host = s.opts.TCP
+		}
+		tcp, err = oob.Dial(ctx, net.JoinHostPort(host.String(), strconv.Itoa(int(port))))
+	}
+	if err != nil {
+		return fmt.Errorf("meeting the peer by TCP: %w", err)
+	}
+	s.closers = append(s.closers, tcp.Close)
+	mine := perftest.Dest{OutReads: uint32(s.conn.reads), QPN: s.own, PSN: s.first, RKey: bth.RKey(s.numbers["own.rkey"]), VAddr: s.numbers["own.va"], GID: s.wire.Own}
+	type met struct {
+		d   perftest.Dest
+		mtu bth.MTU
+		err error
+	}
+	done := make(chan met, 1)
+	go func() {
+		d, m, err := perftest.Introduce(tcp, c.passive, strings.Contains(s.peerProgram, "send"), mine, s.conn.mtu)
+		done <- met{d, m, err}
+	}()
+	var m met
+	ready := false
+	for !ready { // packets may arrive before the last of it
+		select {
+		case m = <-done:
+			ready = true
+		default:
+			if err := s.until(2*time.Millisecond, func() bool { return false }); err != nil {
+				return err
+			}
+		}
+	}
+	if m.err != nil {
+		return m.err
+	}
+	s.qpn, s.theirs, s.latest, s.mtu = m.d.QPN, m.d.PSN, m.d.PSN, m.mtu.Bytes()
+	s.conn.peerQPN = s.qpn
+	s.numbers["mem.va"], s.numbers["mem.rkey"] = m.d.VAddr, uint64(m.d.RKey)
+	return nil
+}

@@ -1,0 +1,520 @@
+package script
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+)
+
+// errDied is the error of a peer that must die and does not.
+var errDied = errors.New("the peer was expected to die of this")
+
+// play executes steps.
+func (s *Session) play(steps []Step) error {
+	for i := range steps {
+		st := steps[i].For(s.opts.Peer)
+		before := s.step
+		s.step = st
+		err := st.do.run(s, st)
+		s.step = before
+		if err == nil {
+			continue
+		}
+		if e := (*Error)(nil); errors.As(err, &e) {
+			return err
+		}
+		return &Error{Pos: st.Pos, Err: err}
+	}
+	return nil
+}
+
+// passStep does nothing: the variant of a step that is left out.
+type passStep struct{}
+
+func (*passStep) run(*Session, *Step) error { return nil }
+
+// diesStep expects that the peer has died. Whoever runs the script looks whether it has.
+type diesStep struct{}
+
+func (*diesStep) run(s *Session, _ *Step) error {
+	if s.ctl != nil {
+		if s.settle() == nil {
+			return errDied
+		}
+		return nil
+	}
+	return nil
+}
+
+// settleStep waits until a controlled peer has said all.
+type settleStep struct{}
+
+func (*settleStep) run(s *Session, _ *Step) error { return s.settle() }
+
+// forgetStep drops packets that came and were not expected, and answers that outcome would have.
+type forgetStep struct{}
+
+func (*forgetStep) run(s *Session, _ *Step) error {
+	s.data = nil
+	if s.ctl != nil {
+		s.ctl.answers = nil
+	}
+	return nil
+}
+
+func (w *waitStep) run(s *Session, _ *Step) error {
+	return s.until(w.d, func() bool { return false })
+}
+
+func (a *setStep) run(s *Session, _ *Step) error {
+	for i := range a.args {
+		x := &a.args[i]
+		v, err := s.eval(&x.e)
+		if err != nil {
+			return err
+		}
+		s.numbers[x.tok.key] = v
+	}
+	return nil
+}
+
+func (l *loopStep) run(s *Session, _ *Step) error {
+	for i := range l.n {
+		s.numbers["i"] = uint64(i)
+		if err := s.play(l.steps); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *recvStep) run(s *Session, _ *Step) error {
+	if s.ctl == nil {
+		return errors.New("recv needs a peer that the script controls (connect verbs)")
+	}
+	return s.ctl.q.Recv(r.n)
+}
+
+func (p *postStep) run(s *Session, _ *Step) error {
+	c := s.ctl
+	if c == nil {
+		return errors.New("post needs a peer that the script controls (connect verbs)")
+	}
+	requests := func() (n int) {
+		for _, e := range s.events {
+			if !e.Sent && e.request {
+				n++
+			}
+		}
+		return n
+	}
+	before := requests()
+	if err := c.q.Post(p.op, p.n); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	if err := s.until(answerLimit, func() bool { return requests() > before }); err != nil {
+		return err
+	}
+	if requests() == before {
+		return fmt.Errorf("the target does not send its %v", p.op)
+	}
+	return s.settle()
+}
+
+func (o *outcomeStep) run(s *Session, _ *Step) error {
+	got, err := s.Outcome()
+	if err != nil {
+		return err
+	}
+	s.event(Event{Note: "outcome: " + got, line: s.line()})
+	if s.opts.Free {
+		got = Once(got)
+	}
+	s.outcome = got
+	if got != o.want && !s.opts.Free {
+		return &Mismatch{Want: o.want, Got: got}
+	}
+	return nil
+}
+
+// Mismatch is something that came other than it was expected.
+type Mismatch struct{ Want, Got string }
+
+func (m *Mismatch) Error() string { return fmt.Sprintf("came: %s; expected: %s", m.Got, m.Want) }
+
+// fill makes the packet that a template describes.
+func (s *Session) fill(t *template) (*packet, error) {
+	if t.kind.mad != "" {
+		m, err := s.message(t)
+		if err != nil {
+			return nil, err
+		}
+		return madPacket(m), nil
+	}
+	d := &draft{packet: packet{op: t.kind.op}, deth: bth.DETHFields{QKey: s.qkey, SrcQPN: s.own},
+		va: s.numbers["mem.va"], rkey: bth.RKey(s.numbers["mem.rkey"]),
+		aeth: bth.AETHFields{Syndrome: t.kind.syndrome, MSN: s.msn}}
+	d.f.BTH = bth.BTHFields{PKey: bth.DefaultPKey, DestQPN: s.qpn, Flags: 0}
+	info := t.kind.op.Info()
+	answer := info.Flags&bth.Response != 0
+	base := s.first
+	if answer {
+		base = s.theirs
+	}
+	explicit := false
+	for i := range t.args {
+		a := &t.args[i]
+		if known, err := d.word(&a.tok); err != nil {
+			return nil, err
+		} else if known {
+			continue
+		}
+		v, err := s.eval(&a.e)
+		if err != nil {
+			return nil, err
+		}
+		f := fieldOf(a.tok.key)
+		switch {
+		case f.name == "psn":
+			explicit = true
+			if a.e.relative {
+				v += uint64(base)
+			}
+			v &= 1<<24 - 1
+		case f.bits < 64 && v>>f.bits != 0:
+			return nil, errAt(a.tok.at, "%s=%s does not fit into %d bits", f.name, number(v), f.bits)
+		}
+		f.put(d, v)
+	}
+	switch {
+	case explicit:
+	case answer:
+		d.f.BTH.PSN = s.latest
+	default:
+		d.f.BTH.PSN = s.next
+		s.next = s.next.Add(s.span(t.kind.op, d))
+	}
+	return d.build()
+}
+
+// span is how many PSNs a request takes.
+func (s *Session) span(op bth.Opcode, d *draft) int {
+	if op.Info().Flags&bth.Read == 0 || s.mtu == 0 {
+		return 1
+	}
+	return max(1, int((uint64(d.dmalen)+uint64(s.mtu)-1)/uint64(s.mtu)))
+}
+
+func (p *sendStep) run(s *Session, at *Step) error {
+	for range p.times {
+		b, err := s.fill(&p.template)
+		if err != nil {
+			return err
+		}
+		b.from = p.origin
+		if err := s.inject(b, p.run8, p.behind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rawStep) run(s *Session, at *Step) error {
+	b := &packet{body: r.b, noICRC: r.noICRC, from: r.origin}
+	return s.inject(b, 0, false)
+}
+
+// put queues one copy of a packet and notes it.
+func (s *Session) put(p *packet) error {
+	if p.from == FromPeer {
+		p.from = s.opts.Way.Origin
+	}
+	if err := s.wire.queue(p); err != nil {
+		return err
+	}
+	if s.ctl != nil && !p.badSum && p.dst == 0 && p.from != FromPeer { // what the target's kernel may drop is not counted
+		s.ctl.sent++
+	}
+	s.sent(p)
+	return nil
+}
+
+// inject sends a packet in the way of the session, and lets a controlled peer deal with it.
+func (s *Session) inject(p *packet, run int, together bool) error {
+	one := func() error { return s.put(p) }
+	several := func(n int) error {
+		for range n {
+			if err := one(); err != nil {
+				return err
+			}
+		}
+		return s.wire.flush()
+	}
+	way := s.opts.Way.Mode
+	switch {
+	case p.mad:
+		if err := several(1); err != nil {
+			return err
+		}
+		return nil
+	case run > 1:
+		if err := several(run); err != nil {
+			return err
+		}
+	case together && way == Alone:
+		return one()
+	case way == InRun:
+		if err := several(runLength); err != nil {
+			return err
+		}
+	case way == Mixed:
+		n := len(p.body) + bth.ICRCLen
+		if err := s.flow(runLength/2, n); err != nil {
+			return err
+		}
+		if err := one(); err != nil {
+			return err
+		}
+		if err := s.flow(runLength/2, n); err != nil {
+			return err
+		}
+		if err := s.wire.flush(); err != nil {
+			return err
+		}
+	case way == Each:
+		for range runLength {
+			if err := several(1); err != nil {
+				return err
+			}
+			if err := s.settle(); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		if err := several(1); err != nil {
+			return err
+		}
+	}
+	return s.settle()
+}
+
+// Expecting.
+
+func (e *expectStep) run(s *Session, at *Step) error {
+	if e.nothing > 0 {
+		if err := s.until(e.nothing, func() bool { return len(s.data) > 0 }); err != nil {
+			return err
+		}
+		if len(s.data) > 0 {
+			h := s.data[0]
+			s.blame(h, "not expected")
+			return &Mismatch{Want: fmt.Sprintf("nothing for %v", e.nothing), Got: s.text(h)}
+		}
+		return nil
+	}
+	within := e.within
+	if within == 0 {
+		within = s.opts.Timeout
+	}
+	left := make([]bool, len(e.patterns))
+	for n := 0; n < len(e.patterns); {
+		h, err := s.take(e.mad(), within)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return &Mismatch{Want: e.wanted(left), Got: fmt.Sprintf("nothing within %v", within)}
+		}
+		why := ""
+		found := -1
+		for i := range e.patterns {
+			if left[i] {
+				continue
+			}
+			reason, err := s.fits(&e.patterns[i], h)
+			if err != nil {
+				return err
+			}
+			if reason == "" {
+				found = i
+				break
+			}
+			if why == "" {
+				why = reason
+			}
+		}
+		if found < 0 {
+			if e.eventually {
+				continue
+			}
+			s.blame(h, why)
+			return &Mismatch{Want: e.wanted(left), Got: s.text(h) + " (" + why + ")"}
+		}
+		left[found] = true
+		n++
+		s.met(h)
+		if e.as != "" {
+			s.packets[e.as] = h
+		}
+	}
+	return nil
+}
+
+// wanted lists the patterns that nothing fitted yet.
+func (e *expectStep) wanted(met []bool) (text string) {
+	for i, p := range e.patterns {
+		if met[i] {
+			continue
+		}
+		if text != "" {
+			text += ", or "
+		}
+		text += p.text
+	}
+	return text
+}
+
+// take returns the next packet of the peer, nil if none came in time.
+func (s *Session) take(mad bool, within time.Duration) (*Heard, error) {
+	list := &s.data
+	if mad {
+		list = &s.mads
+	}
+	if err := s.until(within, func() bool { return len(*list) > 0 }); err != nil {
+		return nil, err
+	}
+	if len(*list) == 0 {
+		return nil, nil
+	}
+	h := (*list)[0]
+	*list = (*list)[1:]
+	return h, nil
+}
+
+// fits returns why a packet does not fit a pattern, "" if it does.
+func (s *Session) fits(p *pattern, h *Heard) (why string, err error) {
+	why = "another packet"
+	for _, k := range p.kinds {
+		if k.is(h) {
+			why = ""
+		}
+	}
+	if why != "" {
+		return why, nil
+	}
+	if h.MAD == nil && !h.ICRC {
+		return "its ICRC is wrong", nil
+	}
+	for i := range p.matches {
+		m := &p.matches[i]
+		if why, err := s.fit(m, h); err != nil || why != "" {
+			return why, err
+		}
+	}
+	return "", nil
+}
+
+// is reports whether a packet is of a kind.
+func (k *kind) is(h *Heard) bool {
+	switch {
+	case k.mad != "":
+		return h.MAD != nil && h.MAD.Attribute().String() == k.mad
+	case h.MAD != nil:
+		return false
+	case k.any:
+		return true
+	case k.ofAck:
+		return h.Op == k.op && h.Syndrome() >= k.low && h.Syndrome() <= k.high
+	}
+	return h.Op == k.op
+}
+
+// fit compares a field.
+func (s *Session) fit(m *match, h *Heard) (why string, err error) {
+	if m.any {
+		return "", nil
+	}
+	if m.key == "hex" || m.key == "text" {
+		want := m.low.terms[0].name
+		got := string(h.Payload())
+		if m.key == "hex" {
+			got = hex.EncodeToString(h.Payload())
+		}
+		if got != want {
+			return fmt.Sprintf("%s is %.60q", m.key, got), nil
+		}
+		return "", nil
+	}
+	v, err := h.field(m.key)
+	if err != nil {
+		return err.Error(), nil
+	}
+	if m.present || m.absent {
+		if (v != 0) != m.present {
+			return m.key + map[bool]string{true: " is set", false: " is not set"}[v != 0], nil
+		}
+		return "", nil
+	}
+	low, err := s.eval(&m.low)
+	if err != nil {
+		return "", err
+	}
+	high := low
+	if m.high != nil {
+		if high, err = s.eval(m.high); err != nil {
+			return "", err
+		}
+	}
+	shown := number(v)
+	if m.key == "psn" {
+		base := s.theirs
+		if h.MAD == nil && h.Info.Flags&bth.Response != 0 {
+			base = s.first
+		}
+		if m.low.relative {
+			shown = fmt.Sprintf("%+d", bth.PSN(v).Sub(base))
+			v = (v - uint64(base)) & (1<<24 - 1)
+		}
+		low, high = low&(1<<24-1), high&(1<<24-1)
+		if m.low.relative { // compare as signed numbers of 24 bits
+			v, low, high = (v+1<<23)&(1<<24-1), (low+1<<23)&(1<<24-1), (high+1<<23)&(1<<24-1)
+		}
+	}
+	if inside := v >= low && v <= high; inside == m.not {
+		return fmt.Sprintf("%s is %s", m.key, shown), nil
+	}
+	return "", nil
+}
+
+// disconnectStep ends the connection as the connection manager does.
+type disconnectStep struct{}
+
+func (*disconnectStep) run(s *Session, _ *Step) error { return s.disconnect() }
+
+// message builds a message of the connection manager.
+func (s *Session) message(t *template) (cm.Message, error) {
+	m := mads[t.kind.mad]()
+	s.conn.prepare(s, m)
+	for i := range t.args {
+		a := &t.args[i]
+		if a.tok.key == "private" || a.tok.key == "text" {
+			if err := s.conn.private(m, &a.tok); err != nil {
+				return nil, &Error{Pos: a.tok.at, Err: err}
+			}
+			continue
+		}
+		v, err := s.eval(&a.e)
+		if err != nil {
+			return nil, err
+		}
+		if err := setMAD(m, a.tok.key, v); err != nil {
+			return nil, &Error{Pos: a.tok.at, Err: err}
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,303 @@
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/tools/ladder"
+)
+
+// Event is something on the ladder: a packet, or a note.
+type Event struct {
+	At   time.Duration
+	Sent bool   // by the script
+	Text string // the packet
+	Note string // why it failed, or what is not a packet
+
+	request bool
+	line    string // of the script
+	heard   *Heard
+}
+
+// Result is what came of a script.
+type Result struct {
+	Name    string
+	Took    time.Duration
+	Err     error // nil: all as expected
+	Outcome string
+	Events  []Event
+	Skipped string // why it was not run
+}
+
+// Run plays a script against the peer on a wire.
+func Run(ctx context.Context, sc *Script, w *Wire, o Options) *Result {
+	s := NewSession(ctx, w, o)
+	s.peerProgram = sc.Peer
+	r := &Result{Name: sc.Name}
+	r.Err = s.play(sc.Steps)
+	if r.Err == nil && s.ctl != nil && o.Way.Mode != Each {
+		if r.Err = s.checkCount(); r.Err == nil {
+			r.Err = s.checkStream()
+		}
+	}
+	if o.Silence {
+		s.silence()
+	}
+	if err := s.Close(); r.Err == nil && err != nil && !errors.Is(err, context.Canceled) {
+		r.Err = fmt.Errorf("ending the connection: %w", err)
+	}
+	r.Events, r.Took, r.Outcome = s.events, time.Since(s.begun), s.outcome
+	return r
+}
+
+// silence moves the target's queue pairs to ERR, so that later scripts on the device are alone.
+func (s *Session) silence() {
+	if s.ctl == nil {
+		return
+	}
+	for _, q := range []TargetQP{s.ctl.q, s.ctl.canary} {
+		if q != nil {
+			q.Fail()
+		}
+	}
+	if s.ctl.stream != nil {
+		s.ctl.stream.q.Fail()
+	}
+}
+
+// Ladder draws the packets with the line of the script beside each.
+func (r *Result) Ladder(w io.Writer) error {
+	var steps []ladder.Step
+	flush := func() error {
+		err := ladder.Draw(w, steps)
+		steps = nil
+		return err
+	}
+	for _, e := range r.Events {
+		if e.Text == "" {
+			continue
+		}
+		st := ladder.Step{At: e.At, From: "peer", To: "script", Label: e.Text, Note: e.line}
+		if e.Sent {
+			st.From, st.To = "script", "peer"
+		}
+		if e.Note != "" {
+			st.Note = joined(st.Note, "<-- "+e.Note)
+		}
+		if len(steps) == 0 && !e.Sent { // the script is always at the left
+			steps = append(steps, ladder.Step{At: e.At, From: "script", To: "script", Label: "…"})
+		}
+		steps = append(steps, st)
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	for _, e := range r.Events {
+		if e.Text == "" && e.Note != "" {
+			if _, err := fmt.Fprintf(w, "%s  %s\n", e.line, e.Note); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func joined(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "  " + b
+}
+
+// line is the line of the script that is executed, for the ladder.
+func (s *Session) line() string {
+	if s.step == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d: %s", s.step.Pos.Line, s.step.Text)
+}
+
+// maxEvents bounds the ladder: the last ones are kept.
+const maxEvents = 2000
+
+func (s *Session) event(e Event) {
+	e.At = time.Since(s.begun)
+	if len(s.events) >= maxEvents {
+		s.events = append(s.events[:0], s.events[maxEvents/2:]...)
+	}
+	s.events = append(s.events, e)
+}
+
+// sent notes a packet of the script.
+func (s *Session) sent(p *packet) {
+	h := &Heard{ICRC: !p.badICRC}
+	body := append(append([]byte(nil), p.body...), make([]byte, p.trailer())...)
+	e := Event{Sent: true, line: s.line()}
+	var q frame.Packet
+	switch err := q.Packet.Parse(body); {
+	case err != nil:
+		e.Text = fmt.Sprintf("%d bytes, op %#x", len(p.body), p.body[0])
+	case p.mad:
+		h.Packet = q
+		h.MAD, _ = cm.DecodeMAD(q.Payload()) // this package has made it
+		e.Text = s.text(h)
+	default:
+		h.Packet = q
+		e.Text = s.textOf(h, true)
+	}
+	if p.from != FromPeer {
+		e.Text += " from a stranger"
+	}
+	s.event(e)
+}
+
+// log notes a packet of the peer.
+func (s *Session) log(h *Heard, note string) {
+	e := Event{Text: s.text(h), Note: note, heard: h, request: h.MAD == nil && h.Info.Flags&bth.Request != 0}
+	s.event(e)
+}
+
+// met writes the line that expected a packet beside it.
+func (s *Session) met(h *Heard) {
+	for i := range s.events {
+		if s.events[i].heard == h {
+			s.events[i].line = s.line()
+		}
+	}
+	if h.MAD != nil {
+		s.learn(h.MAD)
+	}
+}
+
+// blame writes beside a packet why it does not fit.
+func (s *Session) blame(h *Heard, why string) {
+	for i := range s.events {
+		if s.events[i].heard == h {
+			s.events[i].line, s.events[i].Note = s.line(), why
+		}
+	}
+}
+
+// WriteText writes a line for the result, and of a failure the ladder.
+func (r *Result) WriteText(w io.Writer) error {
+	switch {
+	case r.Skipped != "":
+		_, err := fmt.Fprintf(w, "skip  %-44s %s\n", r.Name, r.Skipped)
+		return err
+	case r.Err == nil:
+		_, err := fmt.Fprintf(w, "pass  %-44s %6.2fs\n", r.Name, r.Took.Seconds())
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "FAIL  %-44s %6.2fs\n      %v\n", r.Name, r.Took.Seconds(), r.Err); err != nil {
+		return err
+	}
+	return r.Ladder(w)
+}
+
+// MarshalJSON writes the result as an object.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	type event struct {
+		At   float64 `json:"at"`
+		From string  `json:"from,omitempty"`
+		Text string  `json:"packet,omitempty"`
+		Line string  `json:"line,omitempty"`
+		Note string  `json:"note,omitempty"`
+	}
+	out := struct {
+		Name    string  `json:"name"`
+		Verdict string  `json:"verdict"`
+		Seconds float64 `json:"seconds"`
+		Error   string  `json:"error,omitempty"`
+		Outcome string  `json:"outcome,omitempty"`
+		Skipped string  `json:"skipped,omitempty"`
+		Events  []event `json:"events,omitempty"`
+	}{Name: r.Name, Verdict: r.Verdict(), Seconds: r.Took.Seconds(), Outcome: r.Outcome, Skipped: r.Skipped}
+	if r.Err != nil {
+		out.Error = r.Err.Error()
+	}
+	for _, e := range r.Events {
+		from := ""
+		if e.Text != "" {
+			from = map[bool]string{true: "script", false: "peer"}[e.Sent]
+		}
+		out.Events = append(out.Events, event{e.At.Seconds(), from, e.Text, e.line, e.Note})
+	}
+	return json.Marshal(out)
+}
+
+// Verdict is "pass", "fail" or "skip".
+func (r *Result) Verdict() string {
+	switch {
+	case r.Skipped != "":
+		return "skip"
+	case r.Err != nil:
+		return "fail"
+	}
+	return "pass"
+}
+
+// WriteJUnit writes results as JUnit's XML.
+func WriteJUnit(w io.Writer, suite string, results []*Result) error {
+	type failure struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+	type skipped struct {
+		Message string `xml:"message,attr"`
+	}
+	type test struct {
+		Name    string   `xml:"name,attr"`
+		Class   string   `xml:"classname,attr"`
+		Time    float64  `xml:"time,attr"`
+		Failure *failure `xml:"failure,omitempty"`
+		Skipped *skipped `xml:"skipped,omitempty"`
+	}
+	out := struct {
+		XMLName  xml.Name `xml:"testsuite"`
+		Name     string   `xml:"name,attr"`
+		Tests    int      `xml:"tests,attr"`
+		Failures int      `xml:"failures,attr"`
+		Skipped  int      `xml:"skipped,attr"`
+		Cases    []test   `xml:"testcase"`
+	}{Name: suite, Tests: len(results)}
+	for _, r := range results {
+		t := test{Name: r.Name, Class: suite, Time: r.Took.Seconds()}
+		switch {
+		case r.Skipped != "":
+			t.Skipped = &skipped{r.Skipped}
+			out.Skipped++
+		case r.Err != nil:
+			var b writer
+			r.Ladder(&b)
+			t.Failure = &failure{r.Err.Error(), string(b)}
+			out.Failures++
+		}
+		out.Cases = append(out.Cases, t)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(out); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// writer collects text.
+type writer []byte
+
+func (w *writer) Write(b []byte) (int, error) {
+	*w = append(*w, b...)
+	return len(b), nil
+}

@@ -1,0 +1,237 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
+)
+
+// Options say how a script is played.
+type Options struct {
+	Peer    Peer
+	Port    uint16        // of the peer's service, or the own one; 0: what the script says, or the program's default
+	TCP     netip.Addr    // where the TCP connection of "connect oob" leads; invalid: the peer's address
+	Target  Target        // for "connect verbs"
+	Timeout time.Duration // for what must come; 0: 10 s
+	Way     Way
+	Free    bool // any outcome will do; parts of it that repeat earlier ones are left out
+	Silence bool // afterwards the queue pairs of the target are moved to ERR: other scripts use the device, too
+	// Listening is called when the peer can connect ("accept").
+	Listening func(netip.AddrPort)
+}
+
+// Heard is a packet from the peer.
+type Heard struct {
+	frame.Packet
+	MAD  cm.Message // of a packet to queue pair 1
+	ICRC bool       // its ICRC is right
+}
+
+// Session is a script in progress. Its methods are the verbs of scripts.
+type Session struct {
+	ctx   context.Context
+	wire  *Wire
+	opts  Options
+	begun time.Time
+
+	own    bth.QPN // the script's queue pair
+	qpn    bth.QPN // the peer's
+	first  bth.PSN // the first PSN of the script's requests
+	next   bth.PSN // of the next one
+	theirs bth.PSN // the first PSN of the peer's requests
+	latest bth.PSN // of the peer's latest request
+	msn    bth.MSN
+	mtu    int
+	qkey   bth.QKey
+	ctl    *controlled
+	conn   connection
+	step   *Step
+
+	outcome     string // the latest one
+	peerProgram string // what the peer runs
+
+	numbers map[string]uint64
+	packets map[string]*Heard
+	data    []*Heard // to the queue pair, not yet expected
+	mads    []*Heard
+	events  []Event
+	closers []func() error
+}
+
+// NewSession begins a session on a wire. ctx ends what it waits for.
+func NewSession(ctx context.Context, w *Wire, o Options) *Session {
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	return &Session{ctx: ctx, wire: w, opts: o, begun: time.Now(), numbers: map[string]uint64{}, packets: map[string]*Heard{}, qkey: targetQKey, mtu: pathMTU, msn: 1}
+}
+
+// Do executes statements of a script. Errors are of type *[Error] with the line in text.
+func (s *Session) Do(text string) error {
+	lines, err := lex("statement", text)
+	if err != nil {
+		return err
+	}
+	p := &parser{lines: lines, s: &Script{}, tr: s.transport(), connected: s.qpn != 0 || s.ctl != nil, vars: []string{"mem", "peer", "own", "i"}}
+	for n := range s.numbers {
+		p.vars = append(p.vars, n)
+	}
+	for n := range s.packets {
+		p.vars = append(p.vars, n)
+	}
+	steps, err := p.block(nil)
+	if err != nil {
+		return err
+	}
+	return s.play(steps)
+}
+
+// transport is that of the connection.
+func (s *Session) transport() bth.Transport { return s.conn.tr }
+
+// Send sends a packet: "SEND_ONLY psn=+1 ackreq len=100".
+func (s *Session) Send(packet string) error { return s.Do("send " + packet) }
+
+// Expect waits for a packet like "NAK_SEQUENCE psn=+0" and returns it.
+func (s *Session) Expect(packet string) (*Heard, error) {
+	if err := s.Do("expect " + packet + " as latest"); err != nil {
+		return nil, err
+	}
+	return s.packets["latest"], nil
+}
+
+// Var returns a number that the script has captured or set, like "mem.rkey" or "r.psn".
+func (s *Session) Var(name string) (uint64, error) { return s.look(name) }
+
+// look finds the value of a variable.
+func (s *Session) look(name string) (uint64, error) {
+	if v, ok := s.numbers[name]; ok {
+		return v, nil
+	}
+	switch name {
+	case "peer.qpn":
+		return uint64(s.qpn), nil
+	case "peer.psn":
+		return uint64(s.theirs), nil
+	case "peer.next":
+		return uint64(s.latest.Add(1)), nil
+	case "own.qpn":
+		return uint64(s.own), nil
+	case "own.psn":
+		return uint64(s.first), nil
+	case "own.next":
+		return uint64(s.next), nil
+	}
+	base, of, _ := strings.Cut(name, ".")
+	h, ok := s.packets[base]
+	switch {
+	case !ok && strings.HasPrefix(name, "mem."):
+		return 0, fmt.Errorf("the peer has not told of memory: give it by set %s=…", name)
+	case !ok:
+		return 0, fmt.Errorf("$%s has no value", name)
+	case of == "":
+		return 0, fmt.Errorf("$%s is a packet: want one of its fields, like $%s.psn", name, name)
+	}
+	v, err := h.field(of)
+	if err != nil {
+		return 0, fmt.Errorf("$%s: %w", name, err)
+	}
+	return v, nil
+}
+
+// field reads a field of a packet.
+func (h *Heard) field(name string) (uint64, error) {
+	if h.MAD != nil {
+		if v, ok := getMAD(h.MAD, name); ok {
+			return v, nil
+		}
+		return 0, fmt.Errorf("%v has no field %q", h.MAD.Attribute(), name)
+	}
+	if v, ok := payloadField(&h.Packet, name); ok {
+		return v, nil
+	}
+	if f := fieldOf(name); f != nil && f.get != nil && f.has(&h.Packet) {
+		return f.get(&h.Packet), nil
+	}
+	return 0, fmt.Errorf("%s of %d bytes has no field %q", h.Info.Name, h.PayloadLen(), name)
+}
+
+func (s *Session) eval(e *expr) (uint64, error) { return e.eval(s.look) }
+
+// until receives packets until done, at most for d. It is no error if d passes.
+func (s *Session) until(d time.Duration, done func() bool) error {
+	for deadline := time.Now().Add(d); ; {
+		left := time.Until(deadline)
+		if done() || left <= 0 {
+			return nil
+		}
+		if err := context.Cause(s.ctx); err != nil {
+			return err
+		}
+		if err := s.wire.receive(min(left, 100*time.Millisecond), s.heard); err != nil {
+			return err
+		}
+	}
+}
+
+// heard sorts a packet that came.
+func (s *Session) heard(p *frame.Packet, icrc bool) {
+	switch q := p.DestQPN(); {
+	case q == bth.QPNGSI:
+		h := s.keep(p, icrc)
+		m, err := cm.DecodeMAD(h.Payload())
+		if err != nil {
+			s.log(h, "no message of the connection manager: "+err.Error())
+			return
+		}
+		h.MAD = m
+		s.mads = append(s.mads, h)
+		s.log(h, "")
+	case s.ctl != nil && q == s.ctl.canaryOwn:
+		s.ctl.alive = true
+	case s.own != 0 && q == s.own:
+		h := s.keep(p, icrc)
+		if p.Info.Flags&bth.Request != 0 {
+			s.latest = p.PSN()
+			if p.Op == bth.RCReadRequest && s.mtu > 0 {
+				s.latest = s.latest.Add(max(int(p.DMALen())+s.mtu-1, s.mtu)/s.mtu - 1)
+			}
+		} else if s.ctl != nil && icrc {
+			s.ctl.answers = append(s.ctl.answers, s.describe(p))
+		}
+		s.data = append(s.data, h)
+		s.log(h, "")
+	}
+}
+
+// maxHeard bounds the packets of the peer that are kept.
+const maxHeard = 100_000
+
+// keep copies a packet out of the driver's memory.
+func (s *Session) keep(p *frame.Packet, icrc bool) *Heard {
+	h := &Heard{ICRC: icrc}
+	data := append([]byte(nil), p.Data...)
+	h.Packet = frame.Packet{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit}
+	h.Packet.Packet.Parse(data) // has succeeded before
+	if len(s.data)+len(s.mads) > maxHeard {
+		s.data, s.mads = nil, nil
+	}
+	return h
+}
+
+// Close ends the connection as the connection manager does, and releases all.
+func (s *Session) Close() (err error) {
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		if cerr := s.closers[i](); err == nil {
+			err = cerr
+		}
+	}
+	s.closers = nil
+	return err
+}

@@ -1,0 +1,470 @@
+package script
+
+import (
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bth"
+)
+
+// connectStep makes the connection.
+type connectStep struct {
+	method  string // cm, oob or verbs
+	passive bool
+	tr      bth.Transport
+	args    []arg
+}
+
+// arg is a field that a statement sets.
+type arg struct {
+	tok token
+	e   expr // unless the value is a word
+}
+
+// connectKeys are the settings of a connection by method.
+var connectKeys = map[string][]string{
+	"cm":    {"port", "psn", "qpn", "mtu", "reads", "depth", "retry", "rnr", "timeout", "private"},
+	"oob":   {"port", "psn", "qpn", "mtu", "reads", "rkey", "va"},
+	"verbs": {"psn", "peerpsn", "recv", "access", "rights", "reads", "depth", "timeout", "retry", "rnr", "rnrtimer"},
+}
+
+// methods are the ways to connect.
+var methods = []string{"cm", "oob", "verbs"}
+
+func (p *parser) connect(l *line, t []token) (action, error) {
+	c := &connectStep{passive: t[0].text == "accept", tr: bth.RC}
+	if p.connected {
+		return nil, errAt(t[0].pos, "the script has a connection already")
+	}
+	if len(t) < 2 || !slices.Contains(methods, t[1].text) || c.passive && t[1].text == "verbs" {
+		return nil, errAt(t[0].pos, "want %s cm, oob or, to connect, verbs", t[0].text)
+	}
+	c.method = t[1].text
+	for i := 2; i < len(t); i++ {
+		w := &t[i]
+		if !w.assign {
+			tr, ok := map[string]bth.Transport{"rc": bth.RC, "uc": bth.UC, "ud": bth.UD}[w.text]
+			if !ok || c.method == "cm" && tr != bth.RC {
+				return nil, errAt(w.pos, "%q is no transport of %s", w.text, c.method)
+			}
+			c.tr = tr
+			continue
+		}
+		if !slices.Contains(connectKeys[c.method], w.key) {
+			return nil, errAt(w.pos, "%s has no setting %q: want one of %s", c.method, w.key, strings.Join(connectKeys[c.method], ", "))
+		}
+		a := arg{tok: *w}
+		if !slices.Contains([]string{"private", "access", "rights"}, w.key) {
+			var err error
+			if a.e, err = p.number(w.text, w.at); err != nil {
+				return nil, err
+			}
+			if a.e.relative {
+				return nil, errAt(w.at, "%s is not relative to anything", w.key)
+			}
+		} else if w.key != "private" {
+			if _, err := parseAccess(w); err != nil {
+				return nil, err
+			}
+		}
+		c.args = append(c.args, a)
+	}
+	p.connected, p.tr = true, c.tr
+	return c, nil
+}
+
+// template is a packet or message of the connection manager to be sent.
+type template struct {
+	kind kind
+	args []arg
+}
+
+// sendStep sends a packet.
+type sendStep struct {
+	template
+	origin Origin
+	run8   int // copies in one super-packet
+	times  int // copies one by one
+	behind bool
+}
+
+func (p *parser) send(l *line, t []token) (action, error) {
+	if err := p.needConnection(&t[0]); err != nil {
+		return nil, err
+	}
+	s := &sendStep{times: 1}
+	if len(t) < 2 || t[1].assign {
+		return nil, errAt(t[0].pos, "want send PACKET [FIELD=VALUE]…")
+	}
+	var ok bool
+	if s.kind, ok = kindOf(t[1].text, p.tr); !ok || s.kind.any {
+		return nil, errAt(t[1].pos, "there is no packet %q to send: want an opcode like SEND_ONLY, ACK, NAK_…, RNR, op:0xff, or a message like REQ", t[1].text)
+	}
+	words := map[string]bool{}
+	for i := 2; i < len(t); i++ {
+		w := &t[i]
+		if w.assign || fieldOf(w.text) != nil && fieldOf(w.text).flag {
+			a, err := p.argument(&s.template, w)
+			if err != nil {
+				return nil, err
+			}
+			s.args = append(s.args, a)
+			continue
+		}
+		if words[w.text] {
+			return nil, errAt(w.pos, "%s is there twice", w.text)
+		}
+		words[w.text] = true
+		next := func(n int) []token { return t[min(i+1, len(t)):min(i+1+n, len(t))] }
+		switch w.text {
+		case "from":
+			a := next(1)
+			if len(a) < 1 || !slices.Contains(Origins[:], a[0].text) {
+				return nil, errAt(w.pos, "want from %s", strings.Join(Origins[:], ", "))
+			}
+			s.origin = Origin(slices.Index(Origins[:], a[0].text))
+			i++
+		case "as":
+			a := next(3)
+			if len(a) < 3 || a[0].text != "run" || a[1].text != "of" {
+				return nil, errAt(w.pos, "want as run of NUMBER")
+			}
+			n, err := count(&a[2], 64)
+			if err != nil {
+				return nil, err
+			}
+			s.run8 = n
+			i += 3
+		case "times":
+			a := next(1)
+			if len(a) < 1 {
+				return nil, errAt(w.pos, "want times NUMBER")
+			}
+			n, err := count(&a[0], maxLoop)
+			if err != nil {
+				return nil, err
+			}
+			s.times = n
+			i++
+		case "together":
+			s.behind = true
+		default:
+			return nil, errAt(w.pos, "unknown word %q: want FIELD=VALUE, a flag, from, as run of, times or together", w.text)
+		}
+	}
+	return s, nil
+}
+
+// argument reads a field that a template sets.
+func (p *parser) argument(s *template, w *token) (arg, error) {
+	a := arg{tok: *w}
+	if s.kind.mad != "" {
+		if w.key == "private" || w.key == "text" {
+			return a, nil
+		}
+		if _, ok := madField(mads[s.kind.mad](), w.key); !ok {
+			return a, errAt(w.pos, "%s has no field %q: want one of %s", s.kind.mad, w.key, strings.Join(MADFields(s.kind.mad), ", "))
+		}
+		var err error
+		a.e, err = p.number(w.text, w.at)
+		return a, err
+	}
+	if !w.assign { // a flag
+		a.tok.key, a.tok.text = w.text, "1"
+		a.e = expr{pos: w.pos, terms: []term{{value: 1}}}
+		return a, nil
+	}
+	if _, ok := wordKeys[w.key]; ok {
+		_, err := new(draft).word(w)
+		return a, err
+	}
+	f := fieldOf(w.key)
+	if f == nil || f.put == nil {
+		return a, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(fieldNames(), ", "))
+	}
+	var err error
+	if a.e, err = p.number(w.text, w.at); err == nil && a.e.relative && w.key != "psn" {
+		err = errAt(w.at, "%s is not relative to anything: leave the sign out", w.key)
+	}
+	return a, err
+}
+
+func fieldNames() (names []string) {
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	for k := range wordKeys {
+		names = append(names, k)
+	}
+	return sorted(names)
+}
+
+// rawStep sends bytes.
+type rawStep struct {
+	b      []byte
+	noICRC bool
+	origin Origin
+}
+
+func (p *parser) raw(l *line, t []token) (action, error) {
+	if err := p.needConnection(&t[0]); err != nil {
+		return nil, err
+	}
+	s := &rawStep{}
+	for i := 1; i < len(t); i++ {
+		if t[i].text == "noicrc" {
+			s.noICRC = true
+			continue
+		}
+		b, err := hex.DecodeString(t[i].text)
+		if err != nil || t[i].assign {
+			return nil, errAt(t[i].pos, "%q is not hexadecimal: want the bytes of a packet from the BTH on, and noicrc if the ICRC is among them", t[i].String())
+		}
+		s.b = append(s.b, b...)
+	}
+	if len(s.b) == 0 || len(s.b) > maxPayload {
+		return nil, errAt(t[0].pos, "%d bytes: want 1 to %d", len(s.b), maxPayload)
+	}
+	return s, nil
+}
+
+// pattern is what an expected packet looks like.
+type pattern struct {
+	pos     Pos
+	text    string
+	kinds   []kind
+	matches []match
+}
+
+// expectStep waits for packets.
+type expectStep struct {
+	patterns   []pattern // one, or those of any order
+	anyOrder   bool
+	nothing    time.Duration // nothing must come for so long
+	within     time.Duration
+	as         string
+	eventually bool
+}
+
+func (s *expectStep) mad() bool { return s.patterns[0].kinds[0].mad != "" }
+
+func (p *parser) expect(l *line, t []token) (action, error) {
+	if err := p.needConnection(&t[0]); err != nil {
+		return nil, err
+	}
+	s := &expectStep{}
+	switch {
+	case len(t) < 2:
+		return nil, errAt(t[0].pos, "want expect PACKET [FIELD=VALUE]…, expect nothing for TIME, or expect any order {")
+	case t[1].text == "nothing" && !t[1].assign:
+		if len(t) != 4 || t[2].text != "for" {
+			return nil, errAt(t[1].pos, "want expect nothing for TIME")
+		}
+		var err error
+		s.nothing, err = duration(&t[3], maxWait)
+		return s, err
+	case t[1].text == "any" && len(t) > 2 && t[2].text == "order":
+		return p.anyOrder(l, t, s)
+	}
+	pt, rest, err := p.pattern(l, t[1:])
+	if err != nil {
+		return nil, err
+	}
+	s.patterns = []pattern{pt}
+	return s, p.modifiers(s, rest)
+}
+
+// modifiers reads what follows a pattern.
+func (p *parser) modifiers(s *expectStep, t []token) (err error) {
+	for i := 0; i < len(t); i++ {
+		w := &t[i]
+		switch {
+		case w.text == "within" && i+1 < len(t):
+			if s.within, err = duration(&t[i+1], maxWait); err != nil {
+				return err
+			}
+			i++
+		case w.text == "as" && i+1 < len(t):
+			if err := p.define(t[i+1].text, t[i+1].pos); err != nil {
+				return err
+			}
+			s.as = t[i+1].text
+			i++
+		case w.text == "eventually":
+			s.eventually = true
+		default:
+			return errAt(w.pos, "unknown word %q: want FIELD=VALUE, a flag, within TIME, as NAME or eventually", w.text)
+		}
+	}
+	return nil
+}
+
+// anyOrder reads the patterns of a block.
+func (p *parser) anyOrder(open *line, t []token, s *expectStep) (action, error) {
+	s.anyOrder = true
+	rest := t[3:]
+	if len(rest) == 0 || rest[len(rest)-1].text != "{" {
+		return nil, errAt(t[1].pos, "want expect any order {")
+	}
+	if err := p.modifiers(s, rest[:len(rest)-1]); err != nil {
+		return nil, err
+	}
+	if s.as != "" {
+		return nil, errAt(t[1].pos, "several packets cannot have one name")
+	}
+	for p.at++; p.at < len(p.lines); p.at++ {
+		l := &p.lines[p.at]
+		if len(l.tokens) == 0 {
+			continue
+		}
+		if l.tokens[0].text == "}" && len(l.tokens) == 1 {
+			if len(s.patterns) == 0 {
+				return nil, errAt(open.pos, "the block has no packets")
+			}
+			return s, nil
+		}
+		pt, more, err := p.pattern(l, l.tokens)
+		if err != nil {
+			return nil, err
+		}
+		if len(more) > 0 {
+			return nil, errAt(more[0].pos, "unknown word %q: want FIELD=VALUE or a flag", more[0].text)
+		}
+		if len(s.patterns) > 0 && (pt.kinds[0].mad != "") != s.mad() {
+			return nil, errAt(pt.pos, "packets of the connection and of the connection manager cannot be in one block")
+		}
+		s.patterns = append(s.patterns, pt)
+	}
+	return nil, errAt(open.pos, "the block is not closed")
+}
+
+// pattern reads PACKET|PACKET FIELD=VALUE…, and returns the words behind it.
+func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err error) {
+	pt.pos, pt.text = t[0].pos, strings.TrimSpace(l.text[t[0].pos.Col-l.pos.Col:])
+	for name := range strings.SplitSeq(t[0].text, "|") {
+		k, ok := kindOf(name, p.tr)
+		if !ok || t[0].assign {
+			return pt, nil, errAt(t[0].pos, "there is no packet %q: want an opcode like READ_RESPONSE_ONLY, ACK, NAK, NAK_…, RNR, CNP, ANY, op:0xff, or a message like REP", name)
+		}
+		if len(pt.kinds) > 0 && (k.mad != "") != (pt.kinds[0].mad != "") {
+			return pt, nil, errAt(t[0].pos, "a packet of the connection and a message of the connection manager are not alternatives")
+		}
+		pt.kinds = append(pt.kinds, k)
+	}
+	i := 1
+	for ; i < len(t); i++ {
+		w := &t[i]
+		mad := pt.kinds[0].mad
+		f := fieldOf(w.text)
+		switch negated := strings.TrimPrefix(w.text, "!"); {
+		case !w.assign && mad == "" && f != nil && f.flag:
+			pt.matches = append(pt.matches, match{key: w.text, pos: w.pos, present: true})
+			continue
+		case !w.assign && mad == "" && negated != w.text && fieldOf(negated) != nil && fieldOf(negated).flag:
+			pt.matches = append(pt.matches, match{key: negated, pos: w.pos, absent: true})
+			continue
+		case !w.assign:
+			return pt, t[i:], nil
+		}
+		if mad != "" {
+			if _, ok := madField(mads[mad](), w.key); !ok {
+				return pt, nil, errAt(w.pos, "%s has no field %q: want one of %s", mad, w.key, strings.Join(MADFields(mad), ", "))
+			}
+		} else if f := fieldOf(w.key); w.key != "hex" && w.key != "text" && (f == nil || f.get == nil) && !isAccessor(w.key) {
+			return pt, nil, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(fieldNames(), ", "))
+		}
+		if w.key == "hex" || w.key == "text" {
+			if w.key == "hex" {
+				if _, err := parseHex(w); err != nil {
+					return pt, nil, err
+				}
+			}
+			pt.matches = append(pt.matches, match{key: w.key, pos: w.pos, low: expr{pos: w.at, terms: []term{{name: w.text}}}})
+			continue
+		}
+		m, err := parseMatch(w)
+		if err == nil {
+			err = p.known(&m.low)
+		}
+		if err == nil && m.high != nil {
+			err = p.known(m.high)
+		}
+		if err == nil && m.low.relative && w.key != "psn" {
+			err = errAt(w.at, "%s is not relative to anything: leave the sign out", w.key)
+		}
+		if err != nil {
+			return pt, nil, err
+		}
+		pt.matches = append(pt.matches, m)
+	}
+	return pt, nil, nil
+}
+
+// isAccessor reports whether a name is one of a number in the payload: u32@8.
+func isAccessor(name string) bool {
+	width, at, ok := strings.Cut(name, "@")
+	return ok && slices.Contains([]string{"u8", "u16", "u32", "u64"}, width) && at != "" && strings.Trim(at, "0123456789") == ""
+}
+
+// waitStep lets time pass.
+type waitStep struct{ d time.Duration }
+
+func (p *parser) wait(l *line, t []token) (action, error) {
+	if len(t) != 2 {
+		return nil, errAt(t[0].pos, "want wait TIME, like wait 50ms")
+	}
+	d, err := duration(&t[1], maxWait)
+	return &waitStep{d}, err
+}
+
+// setStep gives variables values.
+type setStep struct{ args []arg }
+
+func (p *parser) set(l *line, t []token) (action, error) {
+	s := &setStep{}
+	for i := 1; i < len(t); i++ {
+		if !t[i].assign {
+			return nil, errAt(t[i].pos, "want set NAME=VALUE")
+		}
+		e, err := p.number(t[i].text, t[i].at)
+		if err != nil {
+			return nil, err
+		}
+		if memory := []string{"mem.va", "mem.rkey", "mem.len"}; !slices.Contains(memory, t[i].key) {
+			if err := p.define(t[i].key, t[i].pos); err != nil {
+				return nil, err
+			}
+		}
+		s.args = append(s.args, arg{t[i], e})
+	}
+	if len(s.args) == 0 {
+		return nil, errAt(t[0].pos, "want set NAME=VALUE")
+	}
+	return s, nil
+}
+
+// loopStep repeats a block. $i counts from 0.
+type loopStep struct {
+	n     int
+	steps []Step
+}
+
+func (s *loopStep) body() []Step { return s.steps }
+
+func (p *parser) loop(l *line, t []token) (action, error) {
+	if len(t) != 3 || t[2].text != "{" || t[2].quoted {
+		return nil, errAt(t[0].pos, "want loop NUMBER {")
+	}
+	n, err := count(&t[1], maxLoop)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.define("i", t[0].pos); err != nil {
+		return nil, err
+	}
+	p.at++
+	steps, err := p.block(l)
+	return &loopStep{n, steps}, err
+}

@@ -1,0 +1,364 @@
+package script
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/mr"
+	"github.com/goroce/roce/qp"
+)
+
+// Target is a device under test whose program does what the script says ("connect verbs").
+type Target interface {
+	// Connect makes a connected queue pair with memory for its peer, in RTS.
+	Connect(TargetConfig) (TargetQP, error)
+}
+
+// TargetConfig says how a queue pair is set up.
+type TargetConfig struct {
+	Type    qp.Type
+	Peer    bth.GID
+	PeerQPN bth.QPN
+	RQPSN   bth.PSN // the first PSN of the script
+	SQPSN   bth.PSN // the first PSN of the target
+	QKey    bth.QKey
+	Access  mr.Access // of the memory
+	Rights  mr.Access // of the queue pair
+	Reads   uint8     // READs and atomics granted (max_dest_rd_atomic)
+	Depth   uint8     // and outstanding (max_rd_atomic)
+	Timeout uint8     // local ACK timeout
+	Retry   uint8
+	RNR     uint8
+	Timer   bth.RNRTimer // of RNR NAKs
+	Memory  int          // bytes; byte i is i modulo 256
+	Recv    int          // receives of RecvSize bytes that are posted
+}
+
+// What every queue pair of a script has.
+const (
+	RecvSize   = 2048
+	MemorySize = 16 << 10
+	pathMTU    = 1024
+	targetQKey = 0x11111111
+)
+
+// TargetQP is a queue pair of a [Target].
+type TargetQP interface {
+	QPN() bth.QPN
+	Memory() (va uint64, key bth.RKey, err error)
+	Recv(n int) error // posts receives
+	// Post posts a signaled work request with n bytes of the memory, to address PostVA with the key PostKey.
+	Post(op qp.Opcode, n int) error
+	// Completions takes the completions of receives and of sends since the last call.
+	Completions() (recv, send []cq.WC, err error)
+	ReadMemory() ([]byte, error)
+	State() (qp.State, error)
+	Fail() error // moves it to ERR, so that it is silent
+}
+
+// Where work requests of [TargetQP.Post] lead.
+const (
+	PostVA  = 0x1000
+	PostKey = bth.RKey(0x1234)
+)
+
+// Counting is a Target that counts packets which it did not take.
+type Counting interface{ Dropped() (uint64, bool) }
+
+// accesses are the rights by their names in scripts.
+var accesses = map[string]mr.Access{"write": mr.RemoteWrite, "read": mr.RemoteRead, "atomic": mr.RemoteAtomic, "flush": mr.FlushGlobal, "local": mr.LocalWrite, "none": 0}
+
+func parseAccess(t *token) (a mr.Access, err error) {
+	for word := range strings.SplitSeq(t.text, ",") {
+		v, ok := accesses[word]
+		if !ok {
+			return 0, errAt(t.at, "%s=%s: want some of write, read, atomic, flush, local, none, separated by commas", t.key, t.text)
+		}
+		a |= v
+	}
+	return a, nil
+}
+
+// recvStep posts receives on the target.
+type recvStep struct{ n int }
+
+func (p *parser) recv(l *line, t []token) (action, error) {
+	if err := p.needConnection(&t[0]); err != nil {
+		return nil, err
+	}
+	if len(t) != 2 {
+		return nil, errAt(t[0].pos, "want recv NUMBER")
+	}
+	n, err := count(&t[1], 16)
+	return &recvStep{n}, err
+}
+
+// postStep posts a work request on the target, and waits for its first packet.
+type postStep struct {
+	op qp.Opcode
+	n  int
+}
+
+// posts are the operations by their names in scripts.
+var posts = map[string]qp.Opcode{"SEND": qp.Send, "WRITE": qp.Write, "READ": qp.Read, "FETCH_ADD": qp.FetchAdd}
+
+func (p *parser) post(l *line, t []token) (action, error) {
+	if err := p.needConnection(&t[0]); err != nil {
+		return nil, err
+	}
+	if len(t) != 3 || t[2].key != "len" {
+		return nil, errAt(t[0].pos, "want post OPERATION len=NUMBER")
+	}
+	op, ok := posts[t[1].text]
+	if !ok {
+		return nil, errAt(t[1].pos, "%q: want SEND, WRITE, READ or FETCH_ADD", t[1].text)
+	}
+	n, err := strconv.Atoi(t[2].text)
+	if err != nil || n < 0 || n > MemorySize {
+		return nil, errAt(t[2].at, "%q: want 0 to %d bytes", t[2].text, MemorySize)
+	}
+	return &postStep{op, n}, nil
+}
+
+// outcomeStep compares everything that came of the script.
+type outcomeStep struct {
+	want  string
+	warns bool // the peer's kernel prints a warning about itself
+}
+
+func (p *parser) outcome(l *line, t []token) (action, error) {
+	if err := p.needConnection(&t[0]); err != nil {
+		return nil, err
+	}
+	warns := len(t) == 3 && t[2].text == "warns"
+	if len(t) != 2 && !warns || !t[1].quoted || t[1].assign {
+		return nil, errAt(t[0].pos, "want outcome \"text\", and warns if the peer's kernel may complain about itself")
+	}
+	return &outcomeStep{t[1].text, warns}, nil
+}
+
+// controlled is the state of a session with a target.
+type controlled struct {
+	target Target
+	q      TargetQP
+	before []byte
+	va     uint64
+
+	canary    TargetQP // answers to show that what was sent before it has been looked at
+	canaryOwn bth.QPN
+	canaryPSN bth.PSN
+	alive     bool // its answer is here
+
+	answers []string // in words
+	posted  int      // requests of the target that post has waited for
+
+	stream    *stream // of good packets, if some are needed
+	sent      uint64  // packets that a target must have counted if they are a stranger's
+	uncounted uint64  // what it had counted before
+}
+
+// answerLimit is how long something that must come is waited for.
+const answerLimit = 10 * time.Second
+
+// settle waits until the target has said all it has to say: it answers the canary, and then nothing more comes for a
+// while.
+func (s *Session) settle() error {
+	c := s.ctl
+	if c == nil {
+		return nil
+	}
+	c.alive = false
+	p := (&draft{packet: packet{op: bth.RCWriteOnly}, f: bth.Fields{BTH: bth.BTHFields{Flags: bth.AckReq, PKey: bth.DefaultPKey, DestQPN: c.canary.QPN(), PSN: c.canaryPSN}}})
+	b, err := p.build()
+	if err == nil {
+		err = s.wire.queue(b)
+	}
+	if err == nil {
+		err = s.wire.flush()
+	}
+	if err != nil {
+		return err
+	}
+	c.canaryPSN = c.canaryPSN.Add(1)
+	if err := s.until(answerLimit, func() bool { return c.alive }); err != nil {
+		return err
+	}
+	if !c.alive {
+		return fmt.Errorf("the target answers on no queue pair any more")
+	}
+	return s.until(s.wire.Quiet, func() bool { return false })
+}
+
+// Outcome describes all that came of the script so far: answers, completions, changes of memory, the state.
+func (s *Session) Outcome() (string, error) {
+	c := s.ctl
+	if c == nil {
+		return "", fmt.Errorf("only of a peer that the script controls (connect verbs) all can be seen")
+	}
+	if err := s.settle(); err != nil {
+		return "", err
+	}
+	out := slices.Clone(c.answers)
+	recv, send, err := c.q.Completions()
+	if err != nil {
+		return "", err
+	}
+	for _, q := range []struct {
+		name string
+		wcs  []cq.WC
+	}{{"recv", recv}, {"send", send}} {
+		if len(q.wcs) > 0 {
+			out = append(out, q.name+" "+completions(q.wcs))
+		}
+	}
+	now, err := c.q.ReadMemory()
+	if err != nil {
+		return "", err
+	}
+	if !bytes.Equal(now, c.before) {
+		first, last := 0, len(now)-1
+		for now[first] == c.before[first] {
+			first++
+		}
+		for now[last] == c.before[last] {
+			last--
+		}
+		out = append(out, fmt.Sprintf("memory %d…%d changed", first, last))
+	}
+	state, err := c.q.State()
+	if err != nil {
+		return "", err
+	}
+	if state != qp.RTS {
+		out = append(out, state.String())
+	}
+	if len(out) == 0 {
+		return "nothing", nil
+	}
+	return strings.Join(out, "; "), nil
+}
+
+// completions puts completions into words, the same one in succession once.
+func completions(wcs []cq.WC) string {
+	var words []string
+	var times []int
+	for _, w := range wcs {
+		s := w.Status.String()
+		if w.Status == cq.Success && w.Opcode.Recv() {
+			s += fmt.Sprintf(" %d B", w.ByteLen)
+		}
+		if n := len(words); n > 0 && words[n-1] == s {
+			times[n-1]++
+			continue
+		}
+		words, times = append(words, s), append(times, 1)
+	}
+	for i, n := range times {
+		if n > 1 {
+			words[i] += fmt.Sprintf(" ×%d", n)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// connectTarget makes the queue pairs of a session with a target.
+func (s *Session) connectTarget(c *connectStep) error {
+	if s.opts.Target == nil {
+		return fmt.Errorf("\"connect verbs\" needs a peer that scripts control; leave the peer's address out to play against a NIC in this process")
+	}
+	x := &controlled{target: s.opts.Target, canaryPSN: 0x100}
+	set := TargetConfig{Type: map[bth.Transport]qp.Type{bth.RC: qp.RC, bth.UC: qp.UC, bth.UD: qp.UD}[c.tr], Peer: s.wire.Own,
+		RQPSN: 0xFFFFFD, SQPSN: 0x800, QKey: targetQKey, Reads: 4, Depth: 4, Timeout: 20, Retry: 7, RNR: 7, Timer: 12, Memory: MemorySize,
+		Access: mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic, Rights: mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic}
+	for _, a := range c.args {
+		switch key := a.tok.key; key {
+		case "access", "rights":
+			v, err := parseAccess(&a.tok)
+			if err != nil {
+				return err
+			}
+			if key == "access" {
+				set.Access = v
+			} else {
+				set.Rights = v
+			}
+		default:
+			v, err := s.eval(&a.e)
+			if err != nil {
+				return err
+			}
+			if err := setTarget(&set, key, v); err != nil {
+				return &Error{Pos: a.tok.at, Err: err}
+			}
+		}
+	}
+	canary := set
+	canary.Type, canary.RQPSN, canary.Rights, canary.Recv = qp.RC, x.canaryPSN, mr.RemoteWrite, 0
+	canary.PeerQPN = s.wire.qpn()
+	x.canaryOwn = canary.PeerQPN
+	s.own = s.wire.qpn()
+	set.PeerQPN = s.own
+	var err error
+	if x.canary, err = x.target.Connect(canary); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	if x.q, err = x.target.Connect(set); err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	va, key, err := x.q.Memory()
+	if err != nil {
+		return fmt.Errorf("the target's memory: %w", err)
+	}
+	if x.before, err = x.q.ReadMemory(); err != nil {
+		return fmt.Errorf("the target's memory: %w", err)
+	}
+	x.va = va
+	s.numbers["mem.va"], s.numbers["mem.rkey"], s.numbers["mem.len"] = va, uint64(key), uint64(set.Memory)
+	s.qpn, s.first, s.next, s.theirs, s.mtu, s.qkey = x.q.QPN(), set.RQPSN, set.RQPSN, set.SQPSN, pathMTU, targetQKey
+	s.latest = set.SQPSN
+	s.ctl = x
+	if s.opts.Way.Mode == Mixed {
+		if x.stream, err = s.newStream(set); err != nil {
+			return err
+		}
+	}
+	if counts, ok := x.target.(Counting); ok {
+		x.uncounted, _ = counts.Dropped()
+	}
+	return nil
+}
+
+// setTarget sets one number.
+func setTarget(c *TargetConfig, key string, v uint64) error {
+	limits := map[string]uint64{"psn": 1<<24 - 1, "peerpsn": 1<<24 - 1, "recv": 16, "reads": 128, "depth": 128, "timeout": 31, "retry": 7, "rnr": 7, "rnrtimer": 31}
+	if v > limits[key] {
+		return fmt.Errorf("%s=%s: at most %d", key, number(v), limits[key])
+	}
+	switch key {
+	case "psn":
+		c.RQPSN = bth.PSN(v)
+	case "peerpsn":
+		c.SQPSN = bth.PSN(v)
+	case "recv":
+		c.Recv = int(v)
+	case "reads":
+		c.Reads = uint8(v)
+	case "depth":
+		c.Depth = uint8(v)
+	case "timeout":
+		c.Timeout = uint8(v)
+	case "retry":
+		c.Retry = uint8(v)
+	case "rnr":
+		c.RNR = uint8(v)
+	case "rnrtimer":
+		c.Timer = bth.RNRTimer(v)
+	}
+	return nil
+}

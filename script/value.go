@@ -1,0 +1,133 @@
+package script
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// expr is a sum: numbers and variables with signs. One that begins with a sign is relative.
+type expr struct {
+	pos      Pos
+	relative bool
+	terms    []term
+}
+
+type term struct {
+	minus bool
+	value uint64
+	name  string // of a variable, "" for a number
+	pos   Pos
+}
+
+// parseExpr reads "1", "+1", "0x10", "$mem.va-1", "+$n".
+func parseExpr(text string, at Pos) (e expr, err error) {
+	e.pos = at
+	if text == "" {
+		return e, errAt(at, "a number is missing")
+	}
+	e.relative = text[0] == '+' || text[0] == '-'
+	for i := 0; i < len(text); {
+		t := term{pos: Pos{at.File, at.Line, at.Col + i}}
+		switch {
+		case text[i] == '+' || text[i] == '-':
+			t.minus = text[i] == '-'
+			i++
+		case i > 0:
+			return e, errAt(t.pos, "%q: want + or - between numbers", text)
+		}
+		n := i
+		for n < len(text) && text[n] != '+' && text[n] != '-' {
+			n++
+		}
+		word := text[i:n]
+		t.pos.Col = at.Col + i
+		switch {
+		case word == "":
+			return e, errAt(t.pos, "%q: a number is missing", text)
+		case word[0] == '$':
+			if t.name = word[1:]; !validName(t.name) {
+				return e, errAt(t.pos, "%q is no name of a variable", word)
+			}
+		default:
+			if t.value, err = strconv.ParseUint(word, 0, 64); err != nil {
+				return e, errAt(t.pos, "%q is no number", word)
+			}
+		}
+		e.terms = append(e.terms, t)
+		i = n
+	}
+	return e, nil
+}
+
+// validName reports whether a text can be the name of a variable: letters, digits, _ . and @ of accessors.
+func validName(s string) bool {
+	for i, c := range s {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || i > 0 && (c >= '0' && c <= '9' || c == '.' || c == '@')) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// eval computes the sum, of which look finds variables.
+func (e *expr) eval(look func(name string) (uint64, error)) (sum uint64, err error) {
+	for _, t := range e.terms {
+		v := t.value
+		if t.name != "" {
+			if v, err = look(t.name); err != nil {
+				return 0, &Error{Pos: t.pos, Err: err}
+			}
+		}
+		if t.minus {
+			v = -v
+		}
+		sum += v
+	}
+	return sum, nil
+}
+
+// match is what a field of a packet has to be: anything, a number, a range, or another one.
+type match struct {
+	key     string
+	pos     Pos
+	any     bool
+	not     bool
+	low     expr
+	high    *expr // of a range
+	present bool  // a flag that must be set
+	absent  bool  // or must not
+}
+
+// parseMatch reads "*", "1", "+1..+4", "!0".
+func parseMatch(t *token) (m match, err error) {
+	m.key, m.pos = t.key, t.pos
+	text, at := t.text, t.at
+	if text == "*" {
+		m.any = true
+		return m, nil
+	}
+	if strings.HasPrefix(text, "!") {
+		m.not = true
+		text, at.Col = text[1:], at.Col+1
+	}
+	low, high, ranged := strings.Cut(text, "..")
+	if m.low, err = parseExpr(low, at); err != nil || !ranged {
+		return m, err
+	}
+	at.Col += len(low) + 2
+	h, err := parseExpr(high, at)
+	if err == nil && h.relative != m.low.relative {
+		err = errAt(at, "%q: both ends of a range must be relative, or none", text)
+	}
+	m.high = &h
+	return m, err
+}
+
+// number prints a value as errors show it.
+func number(v uint64) string {
+	if v < 10 {
+		return strconv.FormatUint(v, 10)
+	}
+	return fmt.Sprintf("%#x", v)
+}

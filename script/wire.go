@@ -1,0 +1,172 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/link"
+)
+
+// Wire is the network between a script and its peer. A Wire serves one script at a time.
+type Wire struct {
+	Port link.Port
+	Own  bth.GID // the address the script sends from
+	Peer bth.GID
+	MAC  frame.MAC // of the peer's address, or of the router before it
+	// Quiet is how long a controlled peer must say nothing before it has said all.
+	Quiet time.Duration
+
+	frames []link.Frame
+	qpns   bth.QPN // the last one that was made up
+}
+
+// Origin is where packets say they come from.
+type Origin int
+
+// The origins.
+const (
+	FromPeer     Origin = iota // the peer of the queue pair
+	FromStranger               // another host of the network segment
+	FromRouter                 // another host, as a router passes its packets on
+)
+
+// Origins are the words for them in scripts.
+var Origins = [...]string{"peer", "stranger", "router"}
+
+// strangerMAC is the Ethernet address of the stranger on the segment.
+var strangerMAC = frame.MAC{2, 0x99, 0, 0, 0, 0x99}
+
+// routed is the address of the stranger behind the router.
+var routed = bth.GIDFrom(netip.MustParseAddr("198.51.100.66"))
+
+// neighbour is another address of the network of g: its last byte is replaced.
+func neighbour(g bth.GID, last byte) bth.GID {
+	g[15] = last
+	return g
+}
+
+// qpn makes up a queue pair number that was not used on this wire for long.
+func (w *Wire) qpn() bth.QPN {
+	w.qpns++
+	return 0x770000 + w.qpns&0xFFFF
+}
+
+// sendLimit is how long room in the port's queue is waited for.
+const sendLimit = 5 * time.Second
+
+// queue puts a packet into the port's queue. What goes to one queue pair from one address leaves as one super-packet where
+// the port makes them. A super-packet always has a right UDP checksum, so a packet with a wrong one leaves alone.
+func (w *Wire) queue(p *packet) error {
+	if p.badSum {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	path, err := frame.NewPath(w.path(p))
+	if err != nil {
+		return err
+	}
+	body := p.body
+	n := len(body) + p.trailer()
+	room, crc, ok := w.Port.Begin(path, n)
+	for deadline := time.Now().Add(sendLimit); !ok; room, crc, ok = w.Port.Begin(path, n) {
+		if time.Now().After(deadline) {
+			return errors.New("the interface has no room for a packet: is the link up?")
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		if err := w.Port.Wait(100 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	at := copy(room, body)
+	if !p.noICRC {
+		sum := crc.Update(room[:min(at, bth.BTHLen)])
+		if at >= bth.BTHLen {
+			sum = crc.UpdateBTH(room[:bth.BTHLen]).Update(room[bth.BTHLen:at])
+		}
+		bth.PutICRC(room[at:], sum)
+		if p.badICRC {
+			room[at] ^= 0x80
+		}
+	}
+	if p.badSum {
+		f := w.Port.Lent()
+		udp := len(f) - n - 8
+		if udp < 0 {
+			return fmt.Errorf("udpsum=bad needs a driver that writes UDP headers, %s does not", w.Port.Info().Driver)
+		}
+		f[udp+6], f[udp+7] = 0x12, 0x34
+	}
+	w.Port.Commit()
+	if p.badSum {
+		return w.flush()
+	}
+	return nil
+}
+
+func (w *Wire) flush() error {
+	if err := w.Port.Flush(); err != nil {
+		return fmt.Errorf("sending: %w", err)
+	}
+	return nil
+}
+
+// path is the way of a packet.
+func (w *Wire) path(p *packet) frame.PathConfig {
+	i := w.Port.Info()
+	c := frame.PathConfig{Src: w.Own, Dst: w.Peer, SrcMAC: i.MAC, DstMAC: w.MAC, SrcPort: 0xC123, HopLimit: 64, TrafficClass: p.tos}
+	if i.SrcPort != 0 {
+		c.SrcPort = i.SrcPort
+	}
+	switch p.from {
+	case FromStranger:
+		c.Src, c.SrcMAC = neighbour(w.Own, 98), strangerMAC
+	case FromRouter:
+		c.Src, c.HopLimit = routed, 63
+	}
+	if p.src != 0 {
+		c.Src = neighbour(w.Own, p.src)
+	}
+	if p.dst != 0 {
+		c.Dst = neighbour(w.Peer, p.dst)
+	}
+	if p.sport != 0 {
+		c.SrcPort = p.sport
+	}
+	if p.ttl != 0 {
+		c.HopLimit = p.ttl
+	}
+	return c
+}
+
+// receive hands each packet that has arrived to f, and waits up to d for the first. It returns how many there were.
+func (w *Wire) receive(d time.Duration, f func(p *frame.Packet, icrc bool)) error {
+	if w.frames == nil {
+		w.frames = make([]link.Frame, 64)
+	}
+	for deadline := time.Now().Add(d); ; {
+		n, err := w.Port.Recv(w.frames)
+		if err != nil {
+			return fmt.Errorf("receiving: %w", err)
+		}
+		for _, fr := range w.frames[:n] {
+			var p frame.Packet
+			if fr.Parse(&p, w.Port.Info().Layout) == nil {
+				f(&p, p.CheckICRC())
+			}
+		}
+		left := time.Until(deadline)
+		if n > 0 || left <= 0 {
+			return nil
+		}
+		if err := w.Port.Wait(left); err != nil {
+			return fmt.Errorf("waiting for packets: %w", err)
+		}
+	}
+}
