@@ -54,7 +54,10 @@ func (c *connectStep) run(s *Session, at *Step) error {
 	if err := s.settings(c); err != nil {
 		return err
 	}
-	if c.passive {
+	switch {
+	case c.method == "manual":
+		return s.beginManual(c.passive)
+	case c.passive:
 		return s.acceptCM()
 	}
 	return s.dialCM()
@@ -267,6 +270,16 @@ func (s *Session) dialCM() error {
 	return s.inject(madPacket(rtu), 0, false)
 }
 
+// beginManual gets ready for messages that the script sends and expects itself.
+func (s *Session) beginManual(passive bool) error {
+	s.identify()
+	s.closers = append(s.closers, s.hangUp)
+	if passive && s.opts.Listening != nil {
+		s.opts.Listening(netip.AddrPortFrom(s.conn.src, s.conn.port))
+	}
+	return nil
+}
+
 // identify chooses the IDs of the connection: of the time, so that no earlier script's are taken for it.
 func (s *Session) identify() {
 	s.conn.local = cm.CommID(s.begun.UnixNano()>>10) | 1
@@ -323,7 +336,7 @@ const hangUpLimit = 300 * time.Millisecond
 // hangUp ends the connection, so that the peer keeps nothing of it.
 func (s *Session) hangUp() error {
 	c := &s.conn
-	if c.over {
+	if c.over || c.remote == 0 {
 		return nil
 	}
 	for _, h := range s.mads {

@@ -11,7 +11,7 @@ import (
 
 // connectStep makes the connection.
 type connectStep struct {
-	method  string // cm, oob or verbs
+	method  string // one of methods
 	passive bool
 	tr      bth.Transport
 	args    []arg
@@ -25,13 +25,14 @@ type arg struct {
 
 // connectKeys are the settings of a connection by method.
 var connectKeys = map[string][]string{
-	"cm":    {"port", "psn", "qpn", "mtu", "reads", "depth", "retry", "rnr", "timeout", "private"},
-	"oob":   {"port", "psn", "qpn", "mtu", "reads", "rkey", "va"},
-	"verbs": {"psn", "peerpsn", "recv", "access", "rights", "reads", "depth", "timeout", "retry", "rnr", "rnrtimer"},
+	"manual": {"port", "psn", "qpn", "mtu", "reads", "depth", "retry", "rnr", "timeout", "private"},
+	"cm":     {"port", "psn", "qpn", "mtu", "reads", "depth", "retry", "rnr", "timeout", "private"},
+	"oob":    {"port", "psn", "qpn", "mtu", "reads", "rkey", "va"},
+	"verbs":  {"psn", "peerpsn", "recv", "access", "rights", "reads", "depth", "timeout", "retry", "rnr", "rnrtimer"},
 }
 
 // methods are the ways to connect.
-var methods = []string{"cm", "oob", "verbs"}
+var methods = []string{"cm", "manual", "oob", "verbs"}
 
 func (p *parser) connect(l *line, t []token) (action, error) {
 	c := &connectStep{passive: t[0].text == "accept", tr: bth.RC}
@@ -39,14 +40,14 @@ func (p *parser) connect(l *line, t []token) (action, error) {
 		return nil, errAt(t[0].pos, "the script has a connection already")
 	}
 	if len(t) < 2 || !slices.Contains(methods, t[1].text) || c.passive && t[1].text == "verbs" {
-		return nil, errAt(t[0].pos, "want %s cm, oob or, to connect, verbs", t[0].text)
+		return nil, errAt(t[0].pos, "want connect cm, manual, oob or verbs, or accept cm, manual or oob")
 	}
 	c.method = t[1].text
 	for i := 2; i < len(t); i++ {
 		w := &t[i]
 		if !w.assign {
 			tr, ok := map[string]bth.Transport{"rc": bth.RC, "uc": bth.UC, "ud": bth.UD}[w.text]
-			if !ok || c.method == "cm" && tr != bth.RC {
+			if !ok || c.method != "oob" && c.method != "verbs" && tr != bth.RC {
 				return nil, errAt(w.pos, "%q is no transport of %s", w.text, c.method)
 			}
 			c.tr = tr
