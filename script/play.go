@@ -307,13 +307,17 @@ func (s *Session) inject(p *packet, run int, together bool) error {
 
 func (e *expectStep) run(s *Session, at *Step) error {
 	if e.nothing > 0 {
-		if err := s.until(e.nothing, func() bool { return len(s.data) > 0 }); err != nil {
+		list, what := &s.data, "nothing"
+		if e.noMessage {
+			list, what = &s.mads, "no message"
+		}
+		if err := s.until(e.nothing, func() bool { return len(*list) > 0 }); err != nil {
 			return err
 		}
-		if len(s.data) > 0 {
-			h := s.data[0]
+		if len(*list) > 0 {
+			h := (*list)[0]
 			s.blame(h, "not expected")
-			return &Mismatch{Want: fmt.Sprintf("nothing for %v", e.nothing), Got: s.text(h)}
+			return &Mismatch{Want: fmt.Sprintf("%s for %v", what, e.nothing), Got: s.text(h)}
 		}
 		return nil
 	}

@@ -244,6 +244,7 @@ type expectStep struct {
 	patterns   []pattern // one, or those of any order
 	anyOrder   bool
 	nothing    time.Duration // nothing must come for so long
+	noMessage  bool          // no message of the connection manager
 	within     time.Duration
 	as         string
 	eventually bool
@@ -258,13 +259,21 @@ func (p *parser) expect(l *line, t []token) (action, error) {
 	s := &expectStep{}
 	switch {
 	case len(t) < 2:
-		return nil, errAt(t[0].pos, "want expect PACKET [FIELD=VALUE]…, expect nothing for TIME, or expect any order {")
+		return nil, errAt(t[0].pos, "want expect PACKET [FIELD=VALUE]…, expect nothing for TIME, expect no message for TIME, or expect any order {")
 	case t[1].text == "nothing" && !t[1].assign:
 		if len(t) != 4 || t[2].text != "for" {
 			return nil, errAt(t[1].pos, "want expect nothing for TIME")
 		}
 		var err error
 		s.nothing, err = duration(&t[3], maxWait)
+		return s, err
+	case t[1].text == "no" && !t[1].assign:
+		if len(t) != 5 || t[2].text != "message" || t[3].text != "for" {
+			return nil, errAt(t[1].pos, "want expect no message for TIME")
+		}
+		var err error
+		s.noMessage = true
+		s.nothing, err = duration(&t[4], maxWait)
 		return s, err
 	case t[1].text == "any" && len(t) > 2 && t[2].text == "order":
 		return p.anyOrder(l, t, s)

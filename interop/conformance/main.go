@@ -15,7 +15,8 @@
 //	go run ./interop/conformance -pairing mem -run TestAtomic
 //	go run ./interop/conformance -all -md docs/conformance.md
 //
-// With raw and rxe it also injects the packets of package hostile into both. ways sends
+// With raw and rxe it also plays the scripts of script/library that control their peer, and with rxe those for programs. Most
+// of them are hostile. ways sends
 // them in other ways, too: in runs and among good packets, from the peer and from
 // strangers, over mem, raw, udp and xdp.
 //
@@ -74,8 +75,8 @@ func realMain() (int, error) {
 			tests = append(tests, t)
 		}
 	}
-	h := newAttacks(o.run)
-	if len(tests)+len(h.cases) == 0 || len(h.cases) == 0 && slices.Equal(o.pairings, []string{"ways"}) {
+	h, q := newAttacks(o.run), newPlays(o.run)
+	if len(tests)+len(h.cases)+len(q.scripts) == 0 || len(h.cases) == 0 && slices.Equal(o.pairings, []string{"ways"}) {
 		return 2, errors.New("no test matches -run (see -list)")
 	}
 	if list {
@@ -85,6 +86,9 @@ func realMain() (int, error) {
 		for _, c := range h.cases {
 			fmt.Println("hostile/" + c.Name)
 		}
+		for _, s := range q.scripts {
+			fmt.Println("script/" + s.Name)
+		}
 		return 0, nil
 	}
 	ctx, stop := progress.Context(context.Background(), "conformance")
@@ -92,9 +96,12 @@ func realMain() (int, error) {
 	m := progress.New("conformance", os.Stdout)
 	t := &table{tests: tests, meter: m}
 	w := newWays(h.cases)
-	h.meter, w.meter = m, m
+	h.meter, w.meter, q.meter = m, m, m
 	o.plan(m, len(tests), len(h.cases), len(w.ways))
-	err = o.runAll(ctx, t, h, w)
+	if slices.Contains(o.pairings, "rxe") {
+		m.Plan(len(o.kernels)*len(q.scripts), playUsual)
+	}
+	err = o.runAll(ctx, t, h, w, q)
 	if why := context.Cause(ctx); why != nil {
 		err = why
 	}
@@ -105,6 +112,7 @@ func realMain() (int, error) {
 	t.summary(os.Stdout)
 	h.summary(os.Stdout)
 	w.summary(os.Stdout)
+	q.summary(os.Stdout)
 	for _, f := range []struct {
 		name string
 		text []byte
@@ -116,7 +124,7 @@ func realMain() (int, error) {
 			return 1, err
 		}
 	}
-	if t.failed()+h.failed()+w.failures() > 0 {
+	if t.failed()+h.failed()+w.failures()+q.failed() > 0 {
 		return 1, nil
 	}
 	return 0, nil
@@ -213,7 +221,7 @@ func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
 
 // runAll runs the pairings that were asked for: mem and raw one after the other, the
 // kernels side by side.
-func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) error {
+func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *plays) error {
 	want := func(p string) bool { return slices.Contains(o.pairings, p) }
 	if want("raw") || want("rxe") || want("ways") && os.Geteuid() == 0 {
 		if err := o.prepare(ctx); err != nil {
@@ -253,14 +261,14 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways) err
 	}
 	var wg sync.WaitGroup
 	for i, k := range o.kernels {
-		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, w, want("ways"), k, i, columns[i], attacked[i]) })
+		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, w, q, want("ways"), k, i, columns[i], attacked[i]) })
 	}
 	wg.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // runKernel boots a kernel and runs everything against it.
-func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, allWays bool, kernel string, i int, at []int, attacked int) error {
+func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, q *plays, allWays bool, kernel string, i int, at []int, attacked int) error {
 	end := t.meter.Begin("Linux " + kernel + " starts")
 	bed, err := newVMBed(ctx, o, kernel)
 	end()
@@ -278,6 +286,7 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, 
 		err = fmt.Errorf("kernel %s complains: %s", kernel, strings.Join(found, "; "))
 	}
 	h.run(ctx, attacked, bed.victim(), attacks)
+	q.run(ctx, bed, o.whole(kernel))
 	if allWays && o.whole(kernel) {
 		w.runKernel(ctx, bed.victim())
 	}

@@ -4,16 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/tools/hubdev"
-	"github.com/goroce/roce/internal/tools/perftest"
-	"github.com/goroce/roce/internal/tools/rping"
-	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/script"
 )
@@ -50,7 +45,7 @@ func RunSelf(ctx context.Context, s *script.Script, o script.Options) *script.Re
 		o.Target = &target{dev}
 		return script.Run(ctx, s, w, o)
 	}
-	p, err := parseProgram(s.Peer)
+	p, err := ParseProgram(s.Peer)
 	if err != nil {
 		return fail(err)
 	}
@@ -60,7 +55,7 @@ func RunSelf(ctx context.Context, s *script.Script, o script.Options) *script.Re
 		stop()
 		<-ended
 	}()
-	if p.client {
+	if p.Client {
 		at := make(chan netip.AddrPort, 1)
 		o.Listening = func(a netip.AddrPort) { at <- a }
 		go func() {
@@ -75,7 +70,7 @@ func RunSelf(ctx context.Context, s *script.Script, o script.Options) *script.Re
 	}
 	listening := make(chan netip.AddrPort, 1)
 	host := selfAddr
-	if p.tcp {
+	if p.TCP {
 		host = loopback
 	}
 	go func() {
@@ -89,76 +84,4 @@ func RunSelf(ctx context.Context, s *script.Script, o script.Options) *script.Re
 		return fail(fmt.Errorf("the peer's program ends before a script can connect: %w", err))
 	}
 	return script.Run(ctx, s, w, o)
-}
-
-// program is what the peer of a script runs.
-type program struct {
-	client bool
-	tcp    bool
-	run    func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error
-}
-
-// parseProgram reads the line of a program: rping -s, rping -c -C 1, ib_write_bw -s 4096 -n 5.
-func parseProgram(text string) (p program, err error) {
-	words := strings.Fields(text)
-	if len(words) == 0 {
-		return p, usage.Errorf("the script does not say which program its peer runs (peer \"…\")")
-	}
-	numbers := map[string]int{}
-	flags := map[string]bool{}
-	for i := 1; i < len(words); i++ {
-		if i+1 < len(words) {
-			if n, err := strconv.Atoi(words[i+1]); err == nil {
-				numbers[words[i]] = n
-				i++
-				continue
-			}
-		}
-		flags[words[i]] = true
-	}
-	if words[0] == "rping" {
-		c := rping.Config{Count: numbers["-C"], Size: numbers["-S"]}
-		p.client = flags["-c"]
-		p.run = func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-			var err error
-			if p.client {
-				_, err = rping.Client(ctx, d, addr, c)
-			} else {
-				_, err = rping.Server(ctx, d, addr, c, listening)
-			}
-			return err
-		}
-		return p, nil
-	}
-	for _, t := range perftest.Tests {
-		if "ib_"+t.Name != words[0] {
-			continue
-		}
-		c := t.Config()
-		c.MTU = roce.MTU(bth.MTU1024)
-		if n := numbers["-s"]; n > 0 {
-			c.Size = n
-		}
-		if n := numbers["-n"]; n > 0 {
-			c.Iters = n
-		}
-		if n := numbers["-r"]; n > 0 {
-			c.RxDepth = n
-		}
-		if n := numbers["-t"]; n > 0 {
-			c.TxDepth = n
-		}
-		p.client, p.tcp = flags["client"], true
-		p.run = func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-			var err error
-			if p.client {
-				_, err = perftest.Client(ctx, d, addr, c)
-			} else {
-				_, err = perftest.Server(ctx, d, addr, c, listening)
-			}
-			return err
-		}
-		return p, nil
-	}
-	return p, usage.Errorf("the peer's program %q is none of rping and perftest's", words[0])
 }

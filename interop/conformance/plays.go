@@ -1,0 +1,183 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goroce/roce/internal/progress"
+	"github.com/goroce/roce/internal/tools/scripted"
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/script"
+	"github.com/goroce/roce/script/library"
+)
+
+// plays is what came of the scripts whose peer runs a program, on each kernel.
+type plays struct {
+	scripts []*script.Script
+	meter   *progress.Meter
+
+	mu      sync.Mutex
+	kernels []string
+	results map[string]map[string]*script.Result // by kernel and name
+}
+
+// newPlays chooses scripts by name.
+func newPlays(run *regexp.Regexp) *plays {
+	p := &plays{results: map[string]map[string]*script.Result{}}
+	for _, s := range library.All() {
+		if !s.Controlled() && run.MatchString("script/"+s.Name) {
+			p.scripts = append(p.scripts, s)
+		}
+	}
+	return p
+}
+
+// How long a script may take, and takes usually.
+const (
+	playLimit = 2 * time.Minute
+	playUsual = 2 * time.Second
+)
+
+// wants reports whether a kernel is asked for a script: the last one for all, the others for those in which it departs.
+func (p *plays) wants(kernel string, whole bool, s *script.Script) bool {
+	departs, _ := s.Departs(script.Peer{Kind: "rxe", Series: []string{kernel}})
+	return whole || departs
+}
+
+// run plays the scripts against a guest.
+func (p *plays) run(ctx context.Context, b *vmBed, whole bool) {
+	p.mu.Lock()
+	p.kernels = append(p.kernels, b.kernel)
+	p.results[b.kernel] = map[string]*script.Result{}
+	p.mu.Unlock()
+	for i, s := range p.scripts {
+		if ctx.Err() != nil {
+			return
+		}
+		if !p.wants(b.kernel, whole, s) {
+			p.meter.Plan(-1, playUsual)
+			continue
+		}
+		end := p.meter.Begin("rxe " + b.kernel + " script/" + s.Name)
+		r := b.play(ctx, s, uint16(7300+i))
+		end()
+		if ctx.Err() != nil {
+			return
+		}
+		p.mu.Lock()
+		p.results[b.kernel][s.Name] = r
+		p.mu.Unlock()
+		word := map[string]string{"pass": "pass", "fail": "FAIL", "skip": "none"}[r.Verdict()]
+		text := fmt.Sprintf("%s  %-18s  %-60s %5.2fs\n", word, "rxe "+b.kernel, "script/"+s.Name, r.Took.Seconds())
+		if r.Err != nil {
+			var ladder bytes.Buffer
+			r.Ladder(&ladder)
+			text += "      " + strings.ReplaceAll(strings.TrimRight(r.Err.Error()+"\n"+ladder.String(), "\n"), "\n", "\n      ") + "\n"
+		}
+		p.meter.Step(playUsual, text)
+	}
+}
+
+// play starts the program of a script in the guest and plays the script against it.
+func (b *vmBed) play(ctx context.Context, s *script.Script, port uint16) *script.Result {
+	fail := func(err error) *script.Result { return &script.Result{Name: s.Name, Err: err} }
+	p, err := scripted.ParseProgram(s.Peer)
+	if err != nil {
+		return fail(err)
+	}
+	ctx, stop := context.WithTimeout(ctx, playLimit)
+	defer stop()
+	argv := p.Command(guestAddr, ourAddr, port)
+	o := script.Options{Peer: script.Peer{Kind: "rxe", Series: []string{b.kernel}}, Port: port}
+	var program *proc.Proc
+	start := func() error {
+		var err error
+		program, err = b.vm.Start(playLimit, argv...)
+		return err
+	}
+	started := make(chan error, 1)
+	if p.Client {
+		var once sync.Once
+		o.Listening = func(netip.AddrPort) { once.Do(func() { started <- start() }) }
+	} else {
+		if err := start(); err != nil {
+			return fail(err)
+		}
+		w, err := b.vm.Await(time.Minute, int(port), p.TCP)
+		if err != nil {
+			return fail(err)
+		}
+		if e, err := w.Wait(ctx); err != nil || !e.OK() {
+			return fail(fmt.Errorf("%s does not listen on port %d: %s", strings.Join(argv, " "), port, program.Output()))
+		}
+	}
+	var r *script.Result
+	err = b.ns.Do(func() error {
+		w, err := scripted.OpenWire(ctx, scripted.WireConfig{Dev: "tap0", Link: "raw", Peer: netip.MustParseAddr(guestAddr), Quiet: quietRXE})
+		if err != nil {
+			return err
+		}
+		defer w.Port.Close()
+		r = script.Run(ctx, s, w, o)
+		return nil
+	})
+	if err != nil {
+		return fail(err)
+	}
+	if program == nil {
+		select {
+		case err := <-started:
+			if err != nil {
+				return fail(err)
+			}
+		default:
+			return r
+		}
+	}
+	program.Signal(syscall.SIGKILL) // whatever state the script has left it in
+	program.Wait(ctx)
+	if r.Err != nil {
+		r.Err = fmt.Errorf("%w\n%s printed: %s", r.Err, strings.Join(argv, " "), strconv.Quote(program.Output()))
+	}
+	return r
+}
+
+func (p *plays) failed() (n int) {
+	for _, col := range p.results {
+		for _, r := range col {
+			if r.Err != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (p *plays) summary(w io.Writer) {
+	total := 0
+	for _, col := range p.results {
+		total += len(col)
+	}
+	if total == 0 {
+		return
+	}
+	fmt.Fprintf(w, "scripts: %d passed, %d failed\n", total-p.failed(), p.failed())
+	for kernel, col := range p.results {
+		for name, r := range col {
+			if r.Err != nil {
+				fmt.Fprintf(w, "failed: script/%s, rxe %s\n", name, kernel)
+			}
+		}
+	}
+}

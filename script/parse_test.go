@@ -1,0 +1,128 @@
+package script
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Errors name the line and the column of what is wrong, and say what to write.
+func TestErrors(t *testing.T) {
+	const head = "connect verbs rc recv=1\n"
+	for _, tt := range []struct{ text, want string }{
+		{"", "x.script:1:1: the script has no steps"},
+		{"wait 5ms\n", "x.script:1:1: the script has no connect or accept"},
+		{"send SEND_ONLY\n", "x.script:1:1: send comes before connect or accept"},
+		{"connect\n", "x.script:1:1: want connect cm"},
+		{"accept verbs\n", "x.script:1:1: want connect cm"},
+		{"connect verbs rd\n", `x.script:1:15: "rd" is no transport`},
+		{"connect verbs rc mtu=7\n", `x.script:1:18: verbs has no setting "mtu"`},
+		{"connect verbs rc access=all\n", "x.script:1:25: access=all: want some of write"},
+		{head + head, "x.script:2:1: the script has a connection already"},
+		{head + "sent SEND_ONLY\n", `x.script:2:1: unknown statement "sent"`},
+		{head + "send SEND_OLNY\n", `x.script:2:6: there is no packet "SEND_OLNY"`},
+		{head + "send SEND_ONLY psn=+\n", `x.script:2:21: "+": a number is missing`},
+		{head + "send SEND_ONLY psn=one\n", `x.script:2:20: "one" is no number`},
+		{head + "send SEND_ONLY va=+1\n", "x.script:2:19: va is not relative to anything"},
+		{head + "send SEND_ONLY size=1\n", `x.script:2:16: packets have no field "size"`},
+		{head + "send SEND_ONLY icrc=wrong\n", `x.script:2:21: icrc is ok or bad, not "wrong"`},
+		{head + "send SEND_ONLY hex=0g\n", `x.script:2:20: "0g" is not hexadecimal`},
+		{head + "send SEND_ONLY len=$n\n", "x.script:2:20: $n has no value here"},
+		{head + "send SEND_ONLY as run of 100\n", `x.script:2:26: "100": want a number from 1 to 64`},
+		{head + "send SEND_ONLY from mars\n", "x.script:2:16: want from peer, stranger, router"},
+		{head + "send REQ colour=1\n", `x.script:2:10: REQ has no field "colour"`},
+		{head + "raw 00 0\n", `x.script:2:8: "0" is not hexadecimal`},
+		{head + "expect ACK|REP\n", "x.script:2:8: a packet of the connection and a message"},
+		{head + "expect ACK psn=+0..4\n", `x.script:2:20: "+0..4": both ends of a range`},
+		{head + "expect ACK within 5\n", `x.script:2:19: "5" is no time like 50ms`},
+		{head + "expect ACK whatever\n", `x.script:2:12: unknown word "whatever"`},
+		{head + "expect ACK as mem\n", "x.script:2:15: $mem belongs to the connection"},
+		{head + "expect nothing\n", "x.script:2:8: want expect nothing for TIME"},
+		{head + "expect any order {\nACK\n", "x.script:2:1: the block is not closed"},
+		{head + "expect any order {\n}\n", "x.script:2:1: the block has no packets"},
+		{head + "loop 0 {\n}\n", `x.script:2:6: "0": want a number from 1`},
+		{head + "loop 2 {\nwait 1ms\n", "x.script:2:1: the block is not closed"},
+		{head + "}\n", "x.script:2:1: there is no block to close"},
+		{head + "outcome nothing\n", `x.script:2:1: want outcome "text"`},
+		{head + "outcome \"nothing\n", "x.script:2:9: the quotation mark is not closed"},
+		{"on rxe: pass\n", "x.script:1:1: a variant needs a statement before it"},
+		{head + "on rxe pass\n", "x.script:2:1: want on PEER: STATEMENT: the colon is missing"},
+		{head + "on rxe:\n", "x.script:2:4: a statement is missing behind the colon"},
+		{head + "wait 1h\n", "x.script:2:6: 1h0m0s: want more than 0 and at most"},
+		{head + "post CALL len=1\n", `x.script:2:6: "CALL": want SEND`},
+		{head + "recv 99\n", `x.script:2:6: "99": want a number from 1 to 16`},
+		{head + "wait 1ms\x01\n", "x.script:2:9: byte 0x01 is no text"},
+		{"rule \"a\"\nrule \"b\"\n", "x.script:2:1: rule is there twice"},
+		{strings.Repeat("#", 5000), "x.script:1:1: the line has 5000 bytes"},
+		{head + strings.Repeat("loop 1 {\n", 20), "x.script:9:1: blocks are nested deeper"},
+	} {
+		_, err := Parse("x.script", tt.text)
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%q:\n  got  %v\n  want %s", tt.text, err, tt.want)
+		}
+		if e := (*Error)(nil); err != nil && !errors.As(err, &e) {
+			t.Errorf("%q: the error has no place", tt.text)
+		}
+	}
+}
+
+// Variants replace the statement before them, for the first kind of peer that fits.
+func TestVariants(t *testing.T) {
+	s, err := Parse("x.script", `# About it.
+connect verbs rc
+expect ACK psn=+0
+  on rxe 6.1: dies          # it panics
+  on rxe: expect ACK psn=+1 # it counts from 1
+outcome "a"
+  on us: outcome "b" warns
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.About != "About it." || len(s.Steps) != 3 || len(s.Steps[1].Variants()) != 2 {
+		t.Fatalf("%q, %d steps", s.About, len(s.Steps))
+	}
+	for _, tt := range []struct {
+		peer, step, outcome, why string
+		kills, warns, departs    bool
+	}{
+		{"adapter", "expect ACK psn=+0", "a", "", false, false, false},
+		{"rxe-6.1", "dies", "a", "it panics", true, false, true},
+		{"rxe 7", "expect ACK psn=+1", "a", "it counts from 1", false, false, true},
+		{"us", "expect ACK psn=+0", "b", "", false, true, true},
+	} {
+		p, err := ParsePeer(tt.peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		departs, why := s.Departs(p)
+		if got := s.Steps[1].For(p).Text; got != tt.step || s.Expected(p) != tt.outcome || s.Kills(p) != tt.kills || s.Warns(p) != tt.warns || departs != tt.departs || why != tt.why {
+			t.Errorf("%s: %q, outcome %q, kills %v, warns %v, departs %v: %q", tt.peer, got, s.Expected(p), s.Kills(p), s.Warns(p), departs, why)
+		}
+	}
+	if _, err := ParsePeer("-"); err == nil {
+		t.Error("a peer without a kind")
+	}
+}
+
+// FuzzParse: no text makes the parser panic or hang, and each error has a place in the text.
+func FuzzParse(f *testing.F) {
+	f.Add("connect verbs rc recv=1\nsend SEND_ONLY psn=+1 ackreq len=100\nexpect NAK|ACK psn=+0..+1 msn=!3 within 5ms as x\n  on rxe 6.1: pass # why\nloop 3 {\nset n=$x.psn-$i\n}\n")
+	f.Add("accept cm port=1 private=\"a b\"\nexpect any order {\nREAD_REQUEST va=*\nSEND_ONLY hex=00\n}\nsend REP mtu=3 primary.hoplimit=1\nraw 0001 noicrc\nexpect no message for 1ms\n")
+	f.Add("connect oob ud\nexpect nothing for 1ms\noutcome \"x\" warns\ndies\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse("x.script", text)
+		if err == nil {
+			s.Walk(func(st *Step) {
+				if st.Pos.Line < 1 || st.Pos.Col < 1 || st.do == nil {
+					t.Errorf("%q: a step at %v", text, st.Pos)
+				}
+			})
+			return
+		}
+		e := (*Error)(nil)
+		if !errors.As(err, &e) || e.Pos.Line < 1 || e.Pos.Col < 1 || e.Pos.Line > strings.Count(text, "\n")+1 {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
