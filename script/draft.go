@@ -22,6 +22,11 @@ type packet struct {
 	ttl, tos uint8
 }
 
+// disguised reports whether the packet has headers of IP and UDP that a well-behaved host would not give it.
+func (p *packet) disguised() bool {
+	return p.badSum || p.from != FromPeer || p.src != 0 || p.dst != 0 || p.sport != 0 || p.ttl != 0
+}
+
 // trailer is how many bytes the wire adds to the body.
 func (p *packet) trailer() int {
 	if p.noICRC {

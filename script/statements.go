@@ -183,7 +183,7 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 	}
 	f := fieldOf(w.key)
 	if f == nil || f.put == nil {
-		return a, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(fieldNames(), ", "))
+		return a, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(Fields(), ", "))
 	}
 	var err error
 	if a.e, err = p.number(w.text, w.at); err == nil && a.e.relative && w.key != "psn" {
@@ -192,7 +192,8 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 	return a, err
 }
 
-func fieldNames() (names []string) {
+// Fields lists the fields of packets by the names that scripts give them.
+func Fields() (names []string) {
 	for _, f := range fields {
 		names = append(names, f.name)
 	}
@@ -383,7 +384,7 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 				return pt, nil, errAt(w.pos, "%s has no field %q: want one of %s", mad, w.key, strings.Join(MADFields(mad), ", "))
 			}
 		} else if f := fieldOf(w.key); w.key != "hex" && w.key != "text" && (f == nil || f.get == nil) && !isAccessor(w.key) {
-			return pt, nil, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(fieldNames(), ", "))
+			return pt, nil, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(Fields(), ", "))
 		}
 		if w.key == "hex" || w.key == "text" {
 			if w.key == "hex" {

@@ -156,7 +156,6 @@ type controlled struct {
 	alive     bool // its answer is here
 
 	answers []string // in words
-	posted  int      // requests of the target that post has waited for
 
 	stream    *stream // of good packets, if some are needed
 	sent      uint64  // packets that a target must have counted if they are a stranger's

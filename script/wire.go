@@ -66,6 +66,9 @@ func (w *Wire) queue(p *packet) error {
 			return err
 		}
 	}
+	if p.disguised() && w.Port.Info().Layout == frame.LayoutUDP {
+		return fmt.Errorf("driver %s sends from its own address and port only: other addresses, ports, TTLs and checksums need raw", w.Port.Info().Driver)
+	}
 	path, err := frame.NewPath(w.path(p))
 	if err != nil {
 		return err
@@ -98,9 +101,6 @@ func (w *Wire) queue(p *packet) error {
 	if p.badSum {
 		f := w.Port.Lent()
 		udp := len(f) - n - 8
-		if udp < 0 {
-			return fmt.Errorf("udpsum=bad needs a driver that writes UDP headers, %s does not", w.Port.Info().Driver)
-		}
 		f[udp+6], f[udp+7] = 0x12, 0x34
 	}
 	w.Port.Commit()

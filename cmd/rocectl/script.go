@@ -59,7 +59,7 @@ Exits with 0 if all is as expected, with 1 if something is not.`,
   rocectl script run --peer 10.0.0.2 --link udp mine.script`,
 		Args: arguments(1, 1<<20),
 		RunE: func(c *cobra.Command, args []string) error {
-			return f.run(c.Context(), c.OutOrStdout(), args)
+			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), args)
 		},
 	}
 	fl := c.Flags()
@@ -102,7 +102,7 @@ func (f *scriptFlags) validate(ctx context.Context) (o script.Options, err error
 	return o, err
 }
 
-func (f *scriptFlags) run(ctx context.Context, out io.Writer, args []string) (err error) {
+func (f *scriptFlags) run(ctx context.Context, out, notes io.Writer, args []string) (err error) {
 	o, err := f.validate(ctx)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (f *scriptFlags) run(ctx context.Context, out io.Writer, args []string) (er
 			}()
 			f.wire.Capture = w
 		}
-		o.Listening = func(a netip.AddrPort) { announce(out, a) }
+		o.Listening = func(a netip.AddrPort) { announce(notes, a) }
 		wire, err := scripted.OpenWire(ctx, f.wire)
 		if err != nil {
 			return err

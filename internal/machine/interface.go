@@ -46,9 +46,8 @@ func InterfaceTo(name string, near, far netip.Addr) (ifname string, own netip.Ad
 	if err != nil {
 		return "", own, err
 	}
-	own = near
-	if !own.IsValid() {
-		own = sourceOf(far)
+	if own = near; !own.IsValid() {
+		own = SourceOf(far)
 	}
 	if !slices.Contains(addrs, own) {
 		return "", own, fmt.Errorf("%s has no address that leads to %v: it has %v", name, far, addrs)
@@ -62,7 +61,7 @@ func findInterface(near, far netip.Addr) (string, error) {
 	if !near.IsValid() || near.IsUnspecified() {
 		near = netip.Addr{}
 		if far.IsValid() {
-			near = sourceOf(far)
+			near = SourceOf(far)
 		}
 	}
 	all, err := net.Interfaces()
@@ -103,7 +102,7 @@ func (f *Flags) socketAddr(near, far netip.Addr) netip.Addr {
 	}
 	a := near
 	if (!a.IsValid() || a.IsUnspecified()) && far.IsValid() {
-		a = sourceOf(far)
+		a = SourceOf(far)
 		if a == far && far.IsLoopback() && far.Is4() {
 			a = far.Next() // the server has the address far
 		}
@@ -123,9 +122,9 @@ func hasAddr(addrs []net.Addr, want netip.Addr) bool {
 	return false
 }
 
-// sourceOf asks the kernel for the own address from which it would send to dst. It sends nothing.
+// SourceOf asks the kernel for the own address from which it would send to dst. It sends nothing.
 // The address is invalid if there is no route.
-func sourceOf(dst netip.Addr) netip.Addr {
+func SourceOf(dst netip.Addr) netip.Addr {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 9)))
 	if err != nil {
 		return netip.Addr{}

@@ -34,7 +34,14 @@ const resolveLimit = 5 * time.Second
 
 // OpenWire opens the wire to a peer.
 func OpenWire(ctx context.Context, c WireConfig) (w *script.Wire, err error) {
-	name, own, err := machine.InterfaceTo(c.Dev, c.Local, c.Peer)
+	name, own := c.Dev, c.Local
+	if c.Link != "udp" {
+		name, own, err = machine.InterfaceTo(c.Dev, c.Local, c.Peer)
+	} else if !own.IsValid() {
+		if own = machine.SourceOf(c.Peer); !own.IsValid() {
+			err = fmt.Errorf("no route leads to %v", c.Peer)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
