@@ -230,8 +230,8 @@ func (s *Session) exchange(m cm.Message, answered func(cm.Message) bool) (*Heard
 		if err := s.inject(madPacket(m), 0, false); err != nil {
 			return nil, err
 		}
-		for deadline := time.Now().Add(cmPause); ; {
-			h, err := s.take(true, time.Until(deadline))
+		for deadline := time.Now().Add(cmPause); time.Now().Before(deadline); {
+			h, err := s.take(true, deadline)
 			if err != nil {
 				return nil, err
 			}
@@ -316,18 +316,19 @@ func (s *Session) acceptCM() error {
 
 // takeREQ waits for a connection request; other messages are passed over.
 func (s *Session) takeREQ() (*Heard, error) {
-	for deadline := time.Now().Add(3 * s.opts.Timeout); ; {
-		h, err := s.take(true, time.Until(deadline))
+	for deadline := time.Now().Add(3 * s.opts.Timeout); time.Now().Before(deadline); {
+		h, err := s.take(true, deadline)
 		if err != nil {
 			return nil, err
 		}
 		if h == nil {
-			return nil, errors.New("no client connects")
+			break
 		}
 		if _, ok := h.MAD.(*cm.REQ); ok {
 			return h, nil
 		}
 	}
+	return nil, errors.New("no client connects")
 }
 
 // hangUpLimit is how long the answer to a DREQ is waited for at the end.

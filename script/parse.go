@@ -1,8 +1,8 @@
 package script
 
 import (
+	"maps"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -148,34 +148,24 @@ func init() {
 		"send": (*parser).send, "raw": (*parser).raw, "expect": (*parser).expect,
 		"wait": (*parser).wait, "set": (*parser).set, "loop": (*parser).loop,
 		"recv": (*parser).recv, "post": (*parser).post, "outcome": (*parser).outcome,
-		"dies":       simple(func(at *Step) action { return &diesStep{} }),
-		"disconnect": simple(func(at *Step) action { return &disconnectStep{} }),
-		"settle":     simple(func(at *Step) action { return &settleStep{} }),
-		"pass":       simple(func(at *Step) action { return &passStep{} }),
-		"forget":     simple(func(at *Step) action { return &forgetStep{} }),
+		"dies":       simple(&diesStep{}),
+		"disconnect": simple(&disconnectStep{}),
+		"settle":     simple(&settleStep{}),
+		"pass":       simple(&passStep{}),
+		"forget":     simple(&forgetStep{}),
 	}
 }
 
 // Verbs lists the statements.
-func Verbs() (names []string) {
-	for n := range verbs {
-		names = append(names, n)
-	}
-	return append(sort.StringSlice(names), "on")
-}
+func Verbs() []string { return append(slices.Sorted(maps.Keys(verbs)), "on") }
 
 // statement reads one statement. It returns no action for a line of the header.
 func (p *parser) statement(l *line, t []token) (action, error) {
 	read, ok := verbs[t[0].text]
 	if !ok || t[0].assign || t[0].quoted {
-		return nil, errAt(t[0].pos, "unknown statement %q: want one of %s", t[0].String(), strings.Join(sorted(Verbs()), ", "))
+		return nil, errAt(t[0].pos, "unknown statement %q: want one of %s", t[0].String(), strings.Join(Verbs(), ", "))
 	}
 	return read(p, l, t)
-}
-
-func sorted(s []string) []string {
-	sort.Strings(s)
-	return s
 }
 
 // header reads a line with one text.
@@ -194,12 +184,12 @@ func header(field func(*Script) *string) func(p *parser, l *line, t []token) (ac
 }
 
 // simple reads a statement without arguments.
-func simple(make func(*Step) action) func(p *parser, l *line, t []token) (action, error) {
+func simple(do action) func(p *parser, l *line, t []token) (action, error) {
 	return func(p *parser, l *line, t []token) (action, error) {
 		if len(t) > 1 {
 			return nil, errAt(t[1].pos, "%s takes no arguments", t[0].text)
 		}
-		return make(nil), p.needConnection(&t[0])
+		return do, p.needConnection(&t[0])
 	}
 }
 

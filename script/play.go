@@ -104,22 +104,14 @@ func (p *postStep) run(s *Session, _ *Step) error {
 	if c == nil {
 		return errors.New("post needs a peer that the script controls (connect verbs)")
 	}
-	requests := func() (n int) {
-		for _, e := range s.events {
-			if !e.Sent && e.request {
-				n++
-			}
-		}
-		return n
-	}
-	before := requests()
+	before := s.requested
 	if err := c.q.Post(p.op, p.n); err != nil {
 		return fmt.Errorf("the target: %w", err)
 	}
-	if err := s.until(answerLimit, func() bool { return requests() > before }); err != nil {
+	if err := s.until(answerLimit, func() bool { return s.requested > before }); err != nil {
 		return err
 	}
-	if requests() == before {
+	if s.requested == before {
 		return fmt.Errorf("the target does not send its %v", p.op)
 	}
 	return s.settle()
@@ -326,8 +318,9 @@ func (e *expectStep) run(s *Session, at *Step) error {
 		within = s.opts.Timeout
 	}
 	left := make([]bool, len(e.patterns))
+	deadline := time.Now().Add(within)
 	for n := 0; n < len(e.patterns); {
-		h, err := s.take(e.mad(), within)
+		h, err := s.take(e.mad(), deadline)
 		if err != nil {
 			return err
 		}
@@ -353,7 +346,7 @@ func (e *expectStep) run(s *Session, at *Step) error {
 			}
 		}
 		if found < 0 {
-			if e.eventually {
+			if e.eventually && time.Now().Before(deadline) {
 				continue
 			}
 			s.blame(h, why)
@@ -384,12 +377,12 @@ func (e *expectStep) wanted(met []bool) (text string) {
 }
 
 // take returns the next packet of the peer, nil if none came in time.
-func (s *Session) take(mad bool, within time.Duration) (*Heard, error) {
+func (s *Session) take(mad bool, deadline time.Time) (*Heard, error) {
 	list := &s.data
 	if mad {
 		list = &s.mads
 	}
-	if err := s.until(within, func() bool { return len(*list) > 0 }); err != nil {
+	if err := s.until(time.Until(deadline), func() bool { return len(*list) > 0 }); err != nil {
 		return nil, err
 	}
 	if len(*list) == 0 {

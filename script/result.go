@@ -9,7 +9,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/tools/ladder"
@@ -22,9 +21,8 @@ type Event struct {
 	Text string // the packet
 	Note string // why it failed, or what is not a packet
 
-	request bool
-	line    string // of the script
-	heard   *Heard
+	line  string // of the script
+	heard *Heard
 }
 
 // Result is what came of a script.
@@ -161,7 +159,7 @@ func (s *Session) sent(p *packet) {
 
 // log notes a packet of the peer.
 func (s *Session) log(h *Heard, note string) {
-	e := Event{Text: s.text(h), Note: note, heard: h, request: h.MAD == nil && h.Info.Flags&bth.Request != 0}
+	e := Event{Text: s.text(h), Note: note, heard: h}
 	s.event(e)
 }
 

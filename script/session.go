@@ -56,8 +56,10 @@ type Session struct {
 	outcome     string // the latest one
 	peerProgram string // what the peer runs
 
-	numbers map[string]uint64
-	packets map[string]*Heard
+	numbers   map[string]uint64
+	packets   map[string]*Heard
+	requested int // requests of the peer that came
+
 	data    []*Heard // to the queue pair, not yet expected
 	mads    []*Heard
 	events  []Event
@@ -180,9 +182,13 @@ func (s *Session) until(d time.Duration, done func() bool) error {
 	}
 }
 
+// maxHeard bounds the packets of the peer that are kept until they are expected. More are dropped.
+const maxHeard = 100_000
+
 // heard sorts a packet that came.
 func (s *Session) heard(p *frame.Packet, icrc bool) {
 	switch q := p.DestQPN(); {
+	case len(s.data)+len(s.mads) >= maxHeard:
 	case q == bth.QPNGSI:
 		h := s.keep(p, icrc)
 		m, err := cm.DecodeMAD(h.Payload())
@@ -198,6 +204,7 @@ func (s *Session) heard(p *frame.Packet, icrc bool) {
 	case s.own != 0 && q == s.own:
 		h := s.keep(p, icrc)
 		if p.Info.Flags&bth.Request != 0 {
+			s.requested++
 			s.latest = p.PSN()
 			if p.Op == bth.RCReadRequest && s.mtu > 0 {
 				s.latest = s.latest.Add(max(int(p.DMALen())+s.mtu-1, s.mtu)/s.mtu - 1)
@@ -210,18 +217,12 @@ func (s *Session) heard(p *frame.Packet, icrc bool) {
 	}
 }
 
-// maxHeard bounds the packets of the peer that are kept.
-const maxHeard = 100_000
-
 // keep copies a packet out of the driver's memory.
 func (s *Session) keep(p *frame.Packet, icrc bool) *Heard {
 	h := &Heard{ICRC: icrc}
 	data := append([]byte(nil), p.Data...)
 	h.Packet = frame.Packet{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit}
 	h.Packet.Packet.Parse(data) // has succeeded before
-	if len(s.data)+len(s.mads) > maxHeard {
-		s.data, s.mads = nil, nil
-	}
 	return h
 }
 

@@ -200,7 +200,8 @@ func Fields() (names []string) {
 	for k := range wordKeys {
 		names = append(names, k)
 	}
-	return sorted(names)
+	slices.Sort(names)
+	return names
 }
 
 // rawStep sends bytes.
