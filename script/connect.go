@@ -231,7 +231,7 @@ func (s *Session) exchange(m cm.Message, answered func(cm.Message) bool) (*Heard
 			return nil, err
 		}
 		for deadline := time.Now().Add(cmPause); time.Now().Before(deadline); {
-			h, err := s.take(true, deadline)
+			h, err := s.take(true, deadline, every)
 			if err != nil {
 				return nil, err
 			}
@@ -317,7 +317,7 @@ func (s *Session) acceptCM() error {
 // takeREQ waits for a connection request; other messages are passed over.
 func (s *Session) takeREQ() (*Heard, error) {
 	for deadline := time.Now().Add(3 * s.opts.Timeout); time.Now().Before(deadline); {
-		h, err := s.take(true, deadline)
+		h, err := s.take(true, deadline, every)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -37,7 +38,7 @@ type passStep struct{}
 
 func (*passStep) run(*Session, *Step) error { return nil }
 
-// diesStep expects that the peer has died. Whoever runs the script looks whether it has.
+// diesStep expects that the peer has died. The caller of Run finds out whether it has.
 type diesStep struct{}
 
 func (*diesStep) run(s *Session, _ *Step) error {
@@ -320,7 +321,7 @@ func (e *expectStep) run(s *Session, at *Step) error {
 	left := make([]bool, len(e.patterns))
 	deadline := time.Now().Add(within)
 	for n := 0; n < len(e.patterns); {
-		h, err := s.take(e.mad(), deadline)
+		h, err := s.take(e.mad(), deadline, e.concerns)
 		if err != nil {
 			return err
 		}
@@ -376,22 +377,39 @@ func (e *expectStep) wanted(met []bool) (text string) {
 	return text
 }
 
-// take returns the next packet of the peer, nil if none came in time.
-func (s *Session) take(mad bool, deadline time.Time) (*Heard, error) {
+// concerns reports whether a packet is of the sequence that the patterns are about. The requester and the responder of a
+// queue pair work side by side, so answers are one sequence and requests another.
+func (e *expectStep) concerns(h *Heard) bool {
+	const half = bth.Request | bth.Response
+	for i := range e.patterns {
+		for _, k := range e.patterns[i].kinds {
+			if f := k.op.Info().Flags & half; k.any || k.mad != "" || f == 0 || f == h.Info.Flags&half {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// take removes and returns the next packet of the peer that concerns the caller, nil if none came in time.
+func (s *Session) take(mad bool, deadline time.Time, concerns func(*Heard) bool) (h *Heard, err error) {
 	list := &s.data
 	if mad {
 		list = &s.mads
 	}
-	if err := s.until(time.Until(deadline), func() bool { return len(*list) > 0 }); err != nil {
-		return nil, err
-	}
-	if len(*list) == 0 {
-		return nil, nil
-	}
-	h := (*list)[0]
-	*list = (*list)[1:]
-	return h, nil
+	err = s.until(time.Until(deadline), func() bool {
+		i := slices.IndexFunc(*list, concerns)
+		if i >= 0 {
+			h = (*list)[i]
+			*list = slices.Delete(*list, i, i+1)
+		}
+		return h != nil
+	})
+	return h, err
 }
+
+// every concerns those who take any message.
+func every(*Heard) bool { return true }
 
 // fits returns why a packet does not fit a pattern, "" if it does.
 func (s *Session) fits(p *pattern, h *Heard) (why string, err error) {

@@ -3,6 +3,8 @@ package script_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -148,5 +150,36 @@ func TestWrongPeer(t *testing.T) {
 				t.Errorf("%q:\n  got  %v\n  want %s", tt.text, r.Err, tt.want)
 			}
 		})
+	}
+}
+
+// A peer that takes the TCP connection and then says nothing ends the script, too, and keeps nothing.
+func TestSilentTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	hungUp := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+			c.Close()
+		}
+		hungUp <- err
+	}()
+	sc, err := script.Parse("x.script", "peer \"ib_write_bw\"\nconnect oob\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, _ := wire(t)
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	r := script.Run(t.Context(), sc, w, script.Options{Timeout: 50 * time.Millisecond, TCP: at.Addr(), Port: at.Port()})
+	if r.Err == nil || !strings.Contains(r.Err.Error(), "x.script:2:1: ") || !errors.Is(r.Err, context.DeadlineExceeded) {
+		t.Errorf("%v", r.Err)
+	}
+	if err := <-hungUp; err != nil {
+		t.Errorf("the peer: %v", err)
 	}
 }
