@@ -48,7 +48,7 @@ func (h *half) atomicResponse(p *packet, r *request) {
 			h.v.find(atomicAlign, []Frame{r.frame}, "The atomic at address %#x is executed.", r.va)
 		}
 		h.v.words.executed(h, r)
-		h.v.times.add(atomicLatency, p.Time.Sub(r.resent))
+		h.timed(AtomicLatency, p.Time.Sub(r.resent))
 	}
 	r.answered = true
 	h.advance(p, f.PSN())

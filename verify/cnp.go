@@ -45,7 +45,7 @@ func (s Scope) key(p *packet) flowKey {
 type cnps struct {
 	last    map[Scope]map[flowKey]lastCNP
 	spacing map[Scope]*CNPSpacing
-	marked  map[[2]bth.GID]bool // hosts: a packet from one to the other was marked since the last CNP
+	marked  map[[2]bth.GID]int // hosts: packets from one to the other that were marked since the last CNP
 }
 
 type lastCNP struct {
@@ -54,7 +54,7 @@ type lastCNP struct {
 }
 
 func (c *cnps) init() {
-	c.last, c.spacing, c.marked = map[Scope]map[flowKey]lastCNP{}, map[Scope]*CNPSpacing{}, map[[2]bth.GID]bool{}
+	c.last, c.spacing, c.marked = map[Scope]map[flowKey]lastCNP{}, map[Scope]*CNPSpacing{}, map[[2]bth.GID]int{}
 	for _, s := range Scopes {
 		c.last[s] = map[flowKey]lastCNP{}
 	}
@@ -63,7 +63,7 @@ func (c *cnps) init() {
 // mark notes a packet with a congestion mark.
 func (v *Verifier) mark(p *packet) {
 	if p.Frame.CE() && len(v.cnps.marked) < maxFlows {
-		v.cnps.marked[[2]bth.GID{p.Frame.Src, p.Frame.Dst}] = true
+		v.cnps.marked[[2]bth.GID{p.Frame.Src, p.Frame.Dst}]++
 	}
 }
 
@@ -78,10 +78,14 @@ func (v *Verifier) notification(p *packet) {
 	}
 	v.happened(f.Dst, cnpReceived)
 	pair := [2]bth.GID{f.Dst, f.Src}
-	if p.out && !v.cnps.marked[pair] {
+	if p.out && v.cnps.marked[pair] == 0 {
 		v.suspect(cnpUnmarked, nil, nil, "No packet from %s has come with a congestion mark since the CNP before.", f.Dst.Addr())
 	}
-	delete(v.cnps.marked, pair)
+	if n := v.cnps.marked[pair]; n > 1 && v.cfg.Slack > 0 {
+		v.cnps.marked[pair]-- // the others may have arrived after the CNP had left
+	} else {
+		delete(v.cnps.marked, pair)
+	}
 	v.spacing(p)
 }
 

@@ -35,6 +35,8 @@ var (
 	rxeForever = Departure{"rxe-retry-forever", repeatCount, byRxe, "rxe takes a retry count of 7 for infinite.", docRxe}
 	rxeReadACK = Departure{"rxe-read-ack", responseKind, byRxe, "rxe answers a repeated SEND before a READ with an ACK that has the PSN of the READ.", docRxe}
 
+	rxeJiffies = Departure{"rxe-jiffies", repeatEarly, byRxe, "rxe counts its ACK timeout in jiffies, rounded down: it may be up to two of them early, 8 ms with 250 Hz.", docRxe}
+
 	rxeDepth = Departure{"rxe-read-depth", readDepth, byRxe, "rxe rounds the number of READs that it may have outstanding up to a power of two.", docRxe}
 
 	stackSingle = Departure{"recovery-single", goBackSkip, byStack, "A requester with RecoverAll repeats a missing request alone, to a peer that holds the later ones.", docRecovery}
@@ -54,5 +56,5 @@ var (
 // Departures returns all known departures and extensions.
 func Departures() []Departure { return slices.Clone(departures) }
 
-var departures = []Departure{rxeMigReq, rxeFlush, rxeGSIAck, rxeMiddle, rxeHeld, rxeEarly, rxeSilent, rxeForever, rxeReadACK, rxeDepth,
+var departures = []Departure{rxeMigReq, rxeFlush, rxeGSIAck, rxeMiddle, rxeHeld, rxeEarly, rxeSilent, rxeForever, rxeReadACK, rxeJiffies, rxeDepth,
 	stackSingle, stackPart, stackNAK, stackProbe, stackFlush, stackDREQ, stackDREQSoon, stackREP}

@@ -67,6 +67,10 @@ var known = []struct {
 		s.ack("read-ack", 7, bth.AckNoCredits, 3)
 		likeRxe(s, passive)
 	}},
+	{rxeJiffies, active, func(s *scene) {
+		likeRxe(s, active)
+		s.step("silent-again").at = s.step("silent").at + 60*time.Millisecond
+	}},
 	{rxeDepth, active, func(s *scene) {
 		s.depth(3)
 		s.until("rtu")

@@ -142,6 +142,7 @@ type responseState struct {
 type refusal struct {
 	pending bool // the request has not come again
 	known   bool // there was one
+	met     bool // the requester has gone back to its PSN
 	psn     bth.PSN
 	at      time.Time
 	wait    time.Duration
@@ -149,6 +150,10 @@ type refusal struct {
 	in      bool // it arrived at the requester
 	copies  int
 	beyond  bool // a request behind the gap was repeated since
+
+	// replaced is the PSN of the refusal before, if this one came before the requester did what that asked for: it may do so yet.
+	replaced   bool
+	replacedAt bth.PSN
 }
 
 // response is what tells a response from a copy of it.

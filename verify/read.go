@@ -40,7 +40,7 @@ func (h *half) readResponse(p *packet, r *request) {
 	}
 	h.unanswered(p, r.psn)
 	if psn == r.psn {
-		h.v.times.add(readLatency, p.Time.Sub(r.resent))
+		h.timed(ReadLatency, p.Time.Sub(r.resent))
 	}
 	fl := f.Info.Flags
 	if psn == r.next {

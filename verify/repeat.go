@@ -22,7 +22,7 @@ func (h *half) repeated(p *packet, r *request) {
 		h.arrived.add(p.Frame.PSN(), r.last)
 	}
 	psn := p.Frame.PSN()
-	h.v.times.add(retransmission, p.Time.Sub(r.resent))
+	h.timed(Retransmission, p.Time.Sub(r.resent))
 	if h.run.active && h.run.next.Less(psn) && h.find(h.run.next) == nil {
 		h.run.next = psn // what is between is missing in the capture
 	}
@@ -60,8 +60,8 @@ func (h *half) why(p *packet, r *request, psn bth.PSN) {
 		h.run.psn = psn
 	case h.nak.pending && psn == h.nak.psn:
 		c.NAK++
-		h.v.times.add(nakReaction, p.Time.Sub(h.nak.at))
-		h.nak.pending = false
+		h.timed(NAKReaction, p.Time.Sub(h.nak.at))
+		h.nak.pending, h.nak.met = false, true
 		h.run.psn = psn
 	case h.run.active && (psn == h.run.next || h.run.next.Less(psn) && psn == h.oldest()):
 		c.GoBack++
@@ -79,18 +79,27 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	done := h.ackedOnce && !h.acked.Less(r.last) && (r.flags&(bth.Read|bth.Atomic) == 0 || r.answered)
 	switch {
+	case h.nak.pending && h.nak.replaced && psn == h.nak.replacedAt:
+		c.NAK++
+		h.nak.replaced = false
 	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at) && !(psn.Less(h.nak.psn) && r.unanswered()):
+		if p.Time.Sub(h.nak.at) <= h.v.cfg.Slack { // it does not know of the NAK
+			c.Timeout++
+			return
+		}
 		h.v.suspect(goBackPlace, nil, []Frame{h.nak.frame}, "The NAK asks for PSN %v, the requester goes back to %v.", h.nak.psn, psn)
 		c.NAK++
 		h.nak.pending = false
 	case done:
 		c.Needless++
-		if h.ackIn && p.Time.Sub(h.ackedAt) > needlessGrace {
+		if h.ackIn && p.Time.Sub(h.ackedAt) > needlessGrace+h.v.cfg.Slack {
 			h.v.suspect(repeatNeedless, nil, []Frame{h.ackFrame}, "PSN %v is repeated %v after it was acknowledged.", psn, round(p.Time.Sub(h.ackedAt)))
 		}
 	case h.implied:
 		c.Implied++
 		h.implied = false
+	case h.nak.known && psn.Less(h.nak.psn) && r.unanswered() && r.resent.Before(h.nak.at): // the NAK is such an answer
+		c.Implied++
 	default:
 		h.timedOut(p, r, psn)
 	}
@@ -121,8 +130,11 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 			return
 		}
 		var d *Departure
-		if h.flow.migrated {
+		switch {
+		case h.flow.migrated:
 			d = &stackProbe
+		case p.Time.Sub(r.resent) >= t-rxeEarliest:
+			d = &rxeJiffies
 		}
 		h.v.suspect(repeatEarly, d, []Frame{r.again}, "PSN %v is repeated after %v without a NAK; the ACK timeout is %v.", psn, round(p.Time.Sub(r.resent)), t)
 		return
@@ -137,11 +149,15 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 	}
 }
 
+// rxeEarliest is how much too early rxe's ACK timer is at most: less than a jiffy because its time is rounded down, and one because the present one
+// counts as a whole. Debian's kernels have 250 jiffies in a second.
+const rxeEarliest = 8 * time.Millisecond
+
 // waited judges whether the requester has waited after an RNR NAK.
 func (h *half) waited(p *packet) {
 	n := &h.rnr
 	waited := p.Time.Sub(n.at)
-	h.v.times.add(rnrWait, waited)
+	h.timed(RNRWait, waited)
 	if p.in || waited >= n.wait*98/100-20*time.Microsecond {
 		return
 	}

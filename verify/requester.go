@@ -18,7 +18,7 @@ func (h *half) handleRequest(p *packet) {
 	f := &p.Frame
 	psn := f.PSN()
 	h.latest = p.Time
-	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
+	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace+h.v.cfg.Slack {
 		switch goesOn := h.goesOn(p); {
 		case h.flow.agreed == nil && psn != h.next:
 			h.restart(p) // another connection with the same numbers
@@ -361,7 +361,7 @@ func (h *half) size(p *packet) {
 
 // beforeSending judges whether a new request may be sent now.
 func (h *half) beforeSending(p *packet, r *request) {
-	if n := &h.rnr; n.pending && n.in && p.Time.Sub(n.at) > heldGrace && p.Time.Sub(n.at) < n.wait {
+	if n := &h.rnr; n.pending && n.in && p.Time.Sub(n.at) > heldGrace+h.v.cfg.Slack && p.Time.Sub(n.at) < n.wait {
 		var d *Departure
 		if h.flow.likeRxe() {
 			d = &rxeHeld
@@ -429,8 +429,8 @@ func (h *half) filled(p *packet) {
 		h.arrived.add(r.psn, r.last)
 	}
 	if h.nak.pending && h.nak.psn == r.psn {
-		h.v.times.add(nakReaction, p.Time.Sub(h.nak.at))
-		h.nak.pending = false
+		h.timed(NAKReaction, p.Time.Sub(h.nak.at))
+		h.nak.pending, h.nak.met = false, true
 	}
 	if h.rnr.pending && h.rnr.psn == r.psn {
 		h.rnr.pending = false

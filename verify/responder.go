@@ -18,7 +18,7 @@ func (h *half) handleResponse(p *packet) {
 	h.report.Responses++
 	h.refusals(p, p.out || ipID(p) != 0)
 	h.overtaken(p)
-	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace {
+	if h.dead != nil && p.Time.Sub(h.deadAt) > fatalGrace+h.v.cfg.Slack {
 		if !h.v.complete && h.find(psn) == nil {
 			h.v.cannotTell(responseAfterFatal)
 			return
@@ -149,7 +149,7 @@ func (h *half) positive(p *packet, r *request) {
 	h.unanswered(p, psn)
 	h.counted(p, psn)
 	if r != nil && r.last == psn {
-		h.v.times.add(ackLatency, p.Time.Sub(r.resent))
+		h.timed(AckLatency, p.Time.Sub(r.resent))
 	}
 	if n, ok := f.Syndrome().Credits(); ok && h.msn.known {
 		h.credits.known, h.credits.limit = true, int(f.MSN().Sub(h.msn.base))+n
@@ -220,7 +220,8 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 	h.counted(p, psn.Add(-1))
 	h.unanswered(p, psn.Add(-1))
 	h.advance(p, psn.Add(-1))
-	*n = refusal{pending: true, known: true, psn: psn, at: p.Time, frame: p.frame, in: p.in}
+	replaced, at := n.known && !n.met && n.psn != psn, n.psn
+	*n = refusal{pending: true, known: true, psn: psn, at: p.Time, frame: p.frame, in: p.in, replaced: replaced, replacedAt: at}
 	if n == &h.rnr {
 		n.wait = bth.RNRTimer(s.Value()).Duration()
 	}
@@ -264,7 +265,7 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 		copies = 0
 		h.v.happened(p.Frame.Dst, nakHeeded)
 		if late := h.firstBeyond(psn); late != nil {
-			h.v.times.add(nakGeneration, p.Time.Sub(late.resent))
+			h.timed(NAKGeneration, p.Time.Sub(late.resent))
 		}
 	}
 	n.copies = copies

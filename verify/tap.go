@@ -13,7 +13,7 @@ import (
 // between them and the device for what the device itself does.
 func Tap(t T, port link.Port, cfg Config) link.Port {
 	t.Helper()
-	cfg.Directions, cfg.Complete, cfg.Dropped, cfg.certain = true, true, false, true
+	cfg.Directions, cfg.Complete, cfg.Dropped, cfg.Live = true, true, false, true
 	found := cfg.Found
 	cfg.Found = func(f *Finding) {
 		if f.Failure() {

@@ -10,16 +10,16 @@ type LatencyKind string
 
 // The times.
 const (
-	ackLatency     LatencyKind = "acknowledgement" // from the latest transmission of a request to its ACK
-	readLatency    LatencyKind = "read"            // to the first response
-	atomicLatency  LatencyKind = "atomic"
-	nakGeneration  LatencyKind = "nak-generation" // from the request behind the gap to the NAK
-	nakReaction    LatencyKind = "nak-reaction"   // from the NAK to the request again
-	retransmission LatencyKind = "retransmission" // from a transmission of a request to the next
-	rnrWait        LatencyKind = "rnr-wait"       // from the RNR NAK to the request again
+	AckLatency     LatencyKind = "acknowledgement" // from the latest transmission of a request to its ACK
+	ReadLatency    LatencyKind = "read"            // to the first response
+	AtomicLatency  LatencyKind = "atomic"
+	NAKGeneration  LatencyKind = "nak-generation" // from the request behind the gap to the NAK
+	NAKReaction    LatencyKind = "nak-reaction"   // from the NAK to the request again
+	Retransmission LatencyKind = "retransmission" // from a transmission of a request to the next
+	RNRWait        LatencyKind = "rnr-wait"       // from the RNR NAK to the request again
 )
 
-var latencyKinds = []LatencyKind{ackLatency, readLatency, atomicLatency, nakGeneration, nakReaction, retransmission, rnrWait}
+var latencyKinds = []LatencyKind{AckLatency, ReadLatency, AtomicLatency, NAKGeneration, NAKReaction, Retransmission, RNRWait}
 
 // Latency is the distribution of a time, at the place of the capture.
 type Latency struct {
@@ -30,6 +30,14 @@ type Latency struct {
 	P90    time.Duration `json:"p90_ns"`
 	P99    time.Duration `json:"p99_ns"`
 	Most   time.Duration `json:"most_ns"`
+}
+
+// timed notes a time of a connection.
+func (h *half) timed(k LatencyKind, d time.Duration) {
+	h.v.times.add(k, d)
+	if h.v.cfg.Timed != nil {
+		h.v.cfg.Timed(h.flow.key.src.Addr(), k, d)
+	}
 }
 
 // latencies collects times.

@@ -50,7 +50,16 @@ type Config struct {
 	// a finding of a rule that needs a complete one may be missing in the report.
 	Found func(*Finding)
 
-	certain bool // nothing can be missing: the packets come from a link.Port
+	// Slack is how much longer than usual a host takes to act on what arrives, or to be reached from the place of the capture: a requester
+	// that has sent on meanwhile does so by no fault of its own.
+	Slack time.Duration
+
+	// Timed is called with each time that is measured, and the address of the requester of the
+	// connection, for those who want more than the distributions of a report.
+	Timed func(requester netip.Addr, kind LatencyKind, d time.Duration)
+
+	// Live says that the packets come from a link.Port, as they pass it: none can be missing.
+	Live bool
 }
 
 // Verifier judges packets. Its methods are called by one goroutine at a time, and time does not go back.
@@ -217,7 +226,7 @@ func (v *Verifier) cannotTell(id RuleID) {
 // incomplete notes that the packet being judged shows that another is missing in the capture. What was found because
 // nothing is missing is withdrawn in the end.
 func (v *Verifier) incomplete() {
-	if v.complete && !v.cfg.certain {
+	if v.complete && !v.cfg.Live {
 		v.complete, v.doubted = false, true
 		v.limit(LimitDropped, "", v.now)
 	}
@@ -225,7 +234,7 @@ func (v *Verifier) incomplete() {
 
 // dropped notes that a file says that the capture has lost packets.
 func (v *Verifier) dropped(file int, n uint64) {
-	if v.cfg.certain {
+	if v.cfg.Live {
 		return
 	}
 	v.complete, v.doubted = false, true
@@ -256,7 +265,7 @@ func (v *Verifier) record(id RuleID, d *Departure, doubtful bool, others []Frame
 		v.limit(LimitTime, "", v.now)
 		return
 	}
-	others = slices.DeleteFunc(slices.Clone(others), func(o Frame) bool { return o == v.now.frame })
+	others = slices.DeleteFunc(slices.Clone(others), func(o Frame) bool { return o == v.now.frame || o.Number == 0 })
 	f := Finding{Rule: id, Section: byID[id].Section, Severity: byID[id].Severity, At: v.now.Time, Flow: way(v.now),
 		Sentence: fmt.Sprintf(format, args...), Departure: d, Frames: append(others, v.now.frame), doubtful: doubtful}
 	if v.cfg.Found != nil {
