@@ -143,6 +143,11 @@ func adviseSpeed(err error) error {
 // these in the faults.
 func (f *Flags) wrap(d *Device, log io.Writer) func(link.Port) (link.Port, error) {
 	return func(p link.Port) (_ link.Port, err error) {
+		if f.Wrap != nil {
+			if p, err = f.Wrap(p); err != nil {
+				return nil, err
+			}
+		}
 		if f.Capture != "" {
 			// A program that has the flags in its environment may end without closing the device.
 			if d.capture == nil { // one file for all queues

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/qp"
 	"github.com/goroce/roce/xdp"
@@ -43,6 +44,10 @@ type Flags struct {
 	Recovery string // name of what queue pairs do about losses; empty: the default
 	DCQCN    string // line rate; portSpeed: the port's; empty: off
 	Faults   fault.Config
+
+	// Wrap, if it is set, puts something more around each port, beneath what the flags ask for. No flag
+	// sets it.
+	Wrap func(link.Port) (link.Port, error)
 
 	// own says that many programs read the same flags: a capture is then a new file of its own.
 	own bool

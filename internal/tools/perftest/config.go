@@ -53,6 +53,10 @@ type Config struct {
 
 	Out io.Writer // progress and tables; nil: nowhere
 
+	// Connected, if it is set, is called for each queue pair that this end has connected out of band, with the
+	// addresses of both ends and the path MTU.
+	Connected func(local, remote Dest, mtu roce.MTU)
+
 	silent bool // for tests: do not send flags to the peer, as perftest
 }
 

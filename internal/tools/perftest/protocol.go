@@ -181,6 +181,9 @@ func (s *side) introduce(ctx context.Context, x *session, connect bool) error {
 		if err := e.connect(ctx, remote[i]); err != nil {
 			return err
 		}
+		if s.cfg.Connected != nil {
+			s.cfg.Connected(e.local, remote[i], s.terms.mtu)
+		}
 	}
 	fmt.Fprintln(s.cfg.Out, rule)
 	return nil

@@ -4,17 +4,22 @@ package scripted
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/tools/oob"
 	"github.com/goroce/roce/qp"
 	"github.com/goroce/roce/script"
 )
 
 // target is a device of this stack that scripts control.
 type target struct{ dev *roce.Device }
+
+// NewTarget returns a device as the target of scripts. Its queue pairs have a method Close, for programs that outlive a script.
+func NewTarget(d *roce.Device) script.Target { return &target{d} }
 
 // What is set on the way to INIT, RTR and RTS.
 const (
@@ -33,38 +38,71 @@ var masks = map[qp.Type][3]qp.AttrMask{
 // Connect makes a queue pair in RTS.
 func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 	q := &targetQP{c: c, pd: t.dev.AllocPD(), dev: t.dev, mem: make([]byte, c.Memory), room: make([]byte, script.RecvSize*16)}
+	if err := q.connect(t); err != nil {
+		q.Close()
+		return nil, err
+	}
+	return q, nil
+}
+
+// connect makes the objects of a queue pair, and moves it to RTS.
+func (q *targetQP) connect(t *target) error {
+	c := &q.c
 	for i := range q.mem {
 		q.mem[i] = byte(i)
 	}
 	var err error
 	if q.mr, err = q.pd.RegMR(q.mem, c.Access); err != nil {
-		return nil, err
+		return err
 	}
 	if q.recvs, err = q.pd.RegMR(q.room, roce.LocalWrite); err != nil {
-		return nil, err
+		return err
 	}
 	if q.scq, err = t.dev.CreateCQ(63); err != nil {
-		return nil, err
+		return err
 	}
 	if q.rcq, err = t.dev.CreateCQ(63); err != nil {
-		return nil, err
+		return err
 	}
 	if q.q, err = q.pd.CreateQP(roce.QPConfig{Type: c.Type, SendCQ: q.scq, RecvCQ: q.rcq,
 		Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
-		return nil, err
+		return err
 	}
-	if q.ah, err = t.dev.CreateAH(context.Background(), roce.AHAttr{DGID: c.Peer}); err != nil {
-		return nil, err
+	index, err := oob.ChooseGID(t.dev, -1, c.Peer.Addr())
+	if err != nil {
+		return err
+	}
+	if q.ah, err = t.dev.CreateAH(context.Background(), roce.AHAttr{DGID: c.Peer, SGIDIndex: index}); err != nil {
+		return err
 	}
 	attr := &roce.Attr{Port: 1, Access: c.Rights, QKey: c.QKey, AV: q.ah, PathMTU: bth.MTU1024, DestQPN: c.PeerQPN, RQPSN: c.RQPSN, SQPSN: c.SQPSN,
 		Timeout: c.Timeout, RetryCnt: c.Retry, RNRRetry: c.RNR, MinRNRTimer: c.Timer, MaxRdAtomic: c.Depth, MaxDestRdAtomic: c.Reads}
 	for i, s := range []qp.State{qp.Init, qp.RTR, qp.RTS} {
 		attr.State = s
 		if err = q.q.Modify(attr, masks[c.Type][i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return q, q.Recv(c.Recv)
+	return q.Recv(c.Recv)
+}
+
+// Close destroys the queue pair and what belongs to it.
+func (q *targetQP) Close() error {
+	var errs []error
+	if q.q != nil {
+		errs = append(errs, q.q.Close())
+	}
+	for _, m := range []*roce.MR{q.mr, q.recvs} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	for _, c := range []*roce.CQ{q.scq, q.rcq} {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(append(errs, q.pd.Close())...)
 }
 
 // Dropped counts packets that the device did not take.
