@@ -1,0 +1,112 @@
+package conform
+
+import (
+	"embed"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/link/fault"
+)
+
+// The rule files of the experiments, in the language of rocectl impair. A rule with opcodes and without a direction is for the requests
+// of the end that is the requester of a step, and for the responses to them.
+//
+//go:embed faults/*.yaml
+var files embed.FS
+
+// experiment is faults in the path.
+type experiment struct {
+	name  string // that of its rule file
+	about string
+	ops   []string // the workloads that it is for
+	// needs names a situation without which the experiment has shown nothing; "": none.
+	needs situation
+}
+
+// The workloads of experiments: kinds of operations between queue pairs that are connected out of band, and connections by the connection manager.
+const (
+	opSend   = "send"
+	opWrite  = "write"
+	opRead   = "read"
+	opAtomic = "atomic"
+	opCM     = "cm"
+)
+
+var experiments = []experiment{
+	{"drop-first", "the first packet of a message is lost", []string{opSend, opWrite, opRead}, ""},
+	{"drop-middle", "a packet in the middle of a message is lost", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{"drop-end", "the last packet of a message is lost", []string{opSend, opWrite, opRead}, ""},
+	{"drop-last", "the very last packet is lost", []string{opSend, opWrite, opRead}, ""},
+	{"drop-twice", "a packet and its retransmission are lost", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{"drop-nak", "a packet and the NAK for it are lost", []string{opSend, opWrite, opAtomic}, ""},
+	{"drop-ack", "the last acknowledgement is lost", []string{opSend, opWrite}, ""},
+	{"drop-request", "a READ request is lost", []string{opRead}, ""},
+	{"drop-answer", "the answer to an atomic is lost", []string{opAtomic}, ""},
+	{"corrupt", "a packet has a bit error", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{"reorder", "three packets overtake one", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{"duplicate", "requests arrive twice", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{"duplicate-answers", "responses arrive twice", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{"loss", "10 % of all packets are lost", []string{opSend, opWrite, opRead, opAtomic}, ""},
+	{markName, "data packets are marked Congestion Experienced", []string{opSend, opWrite}, sentCNP},
+	{"drop-req", "the REQ is lost", []string{opCM}, ""},
+	{"drop-rep", "the REP is lost", []string{opCM}, ""},
+	{"drop-rtu", "the RTU is lost", []string{opCM}, ""},
+	{"duplicate-cm", "messages of the connection manager arrive twice", []string{opCM}, ""},
+}
+
+// markName is the experiment with congestion marks. Where the driver cannot mark single packets, all packets of a connection are sent with a mark.
+const markName = "mark"
+
+// load reads the rules of the experiment.
+func (e *experiment) load() (*impair.File, error) {
+	name := e.name + ".yaml"
+	text, err := files.ReadFile("faults/" + name)
+	if err != nil {
+		return nil, err
+	}
+	return impair.Parse(name, text)
+}
+
+// ownName is the name of an experiment whose rules are in a file of the user.
+func ownName(f *impair.File) string {
+	return strings.TrimSuffix(filepath.Base(f.Name), filepath.Ext(f.Name))
+}
+
+// aimed returns the rules for a step in which the tester, or else the peer, is the requester.
+func aimed(rules []fault.Rule, tester bool) []fault.Rule {
+	rules = slices.Clone(rules)
+	requests, responses := fault.Rx, fault.Tx
+	if tester {
+		requests, responses = fault.Tx, fault.Rx
+	}
+	for i := range rules {
+		if rules[i].Dir != 0 || rules[i].Ops == (fault.OpcodeSet{}) {
+			continue
+		}
+		rules[i].Func = func(dir fault.Direction, p *bth.Packet) bool {
+			if p.Info.Flags&bth.Response != 0 {
+				return dir == responses
+			}
+			return dir == requests
+		}
+	}
+	return rules
+}
+
+// turned returns rules with the directions exchanged.
+func turned(f *impair.File) *impair.File {
+	t := *f
+	t.Rules = slices.Clone(f.Rules)
+	for i := range t.Rules {
+		switch r := &t.Rules[i]; r.Dir {
+		case fault.Tx:
+			r.Dir = fault.Rx
+		case fault.Rx:
+			r.Dir = fault.Tx
+		}
+	}
+	return &t
+}

@@ -1,0 +1,201 @@
+package conform
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/internal/tools/capcheck"
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/internal/tools/ladder"
+	"github.com/goroce/roce/link/pcap"
+	"github.com/goroce/roce/verify"
+)
+
+// Finding is a rule that a packet of the peer breaks.
+type Finding struct {
+	Rule      verify.RuleID   `json:"rule"`
+	Section   string          `json:"section"` // of the InfiniBand Architecture Specification
+	Severity  verify.Severity `json:"severity"`
+	Frames    []int           `json:"frames"` // of the step's capture
+	Sentence  string          `json:"sentence"`
+	Departure string          `json:"departure,omitempty"` // the known one that explains it
+	Ladder    string          `json:"ladder,omitempty"`    // of the first of its rule in the step
+}
+
+// failure reports whether the finding counts against the peer.
+func (f *Finding) failure() bool { return f.Severity > verify.Note && f.Departure == "" }
+
+// judged is what the packets of a step say of the peer.
+type judged struct {
+	packets  int
+	findings []Finding
+	known    []*verify.Departure
+	own      int // findings about this end, which are not the peer's
+	times    []Sample
+	watcher
+	from    netip.Addr    // the peer, as its packets say
+	repeats verify.Causes // of requests, by the peer
+	again   int           // of them, all together
+}
+
+// Sample is a time of the peer.
+type Sample struct {
+	Kind verify.LatencyKind
+	Time time.Duration
+}
+
+// byRequester says which times depend on the requester; on the responder depend the others.
+var byRequester = map[verify.LatencyKind]bool{verify.NAKReaction: true, verify.Retransmission: true, verify.RNRWait: true}
+
+// view is from where packets are judged.
+type view struct {
+	conns       []verify.Connection // that no connection manager has made
+	lossy       bool                // the network loses packets between the tap and the peer
+	udp         bool                // the driver hides the headers of packets
+	strict      bool
+	over        bool // more packets came than were kept
+	slack       time.Duration
+	cnpInterval time.Duration
+	cnpScope    verify.Scope
+}
+
+// headerRules are of headers that a driver with UDP sockets does not show.
+var headerRules = []verify.RuleID{"ip-header", "ip-fragment", "ip-checksum", "ip-df", "udp-length", "udp-checksum"}
+
+// judge judges the packets of a step.
+func judge(records []pcap.Record, v view) (*judged, error) {
+	j := &judged{watcher: *newWatcher()}
+	for i := range records {
+		if a, ok := source(&records[i]); ok && records[i].Direction == pcap.In {
+			j.from = a
+			break
+		}
+	}
+	cfg := verify.Config{Live: !v.over, Complete: !v.over && !v.lossy, Slack: v.slack, CNPInterval: v.cnpInterval, CNPScope: v.cnpScope}
+	if v.udp {
+		cfg.Ignore = headerRules
+	}
+	if j.from.IsValid() && !v.lossy {
+		cfg.At = []netip.Addr{j.from}
+	}
+	var drawn []verify.RuleID
+	cfg.Found = func(f *verify.Finding) {
+		at := f.Frames[len(f.Frames)-1].Number
+		if at < 1 || at > len(records) || records[at-1].Direction != pcap.In {
+			j.own++
+			return
+		}
+		g := Finding{Rule: f.Rule, Section: f.Section, Severity: f.Severity, Sentence: f.Sentence}
+		for _, n := range f.Frames {
+			g.Frames = append(g.Frames, n.Number)
+		}
+		if f.Departure != nil && !v.strict {
+			g.Departure = f.Departure.ID
+			if !slices.Contains(j.known, f.Departure) {
+				j.known = append(j.known, f.Departure)
+			}
+		}
+		if g.failure() && !slices.Contains(drawn, f.Rule) {
+			drawn = append(drawn, f.Rule)
+			g.Ladder = draw(records, g.Frames, drawBefore)
+		}
+		if len(j.findings) < maxFindings {
+			j.findings = append(j.findings, g)
+		}
+	}
+	cfg.Timed = func(requester netip.Addr, kind verify.LatencyKind, d time.Duration) {
+		if (requester == j.from) == byRequester[kind] && len(j.times) < maxSamples {
+			j.times = append(j.times, Sample{kind, d})
+		}
+	}
+	verifier, err := verify.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range v.conns {
+		verifier.Connected(c)
+		j.situations[knownTerms]++
+	}
+	var p dissect.Packet
+	for i := range records {
+		verifier.Add(0, &records[i])
+		p.ParseRecord(&records[i])
+		j.see(&p, &records[i])
+	}
+	report := verifier.Done()
+	j.packets = report.Packets
+	for _, h := range report.Halves {
+		if h.Requester == j.from.String() {
+			j.repeats.NAK += h.Repeated.NAK
+			j.repeats.Timeout += h.Repeated.Timeout
+			j.repeats.Early += h.Repeated.Early
+			j.repeats.Implied += h.Repeated.Implied
+			j.repeats.RNR += h.Repeated.RNR
+			j.again += h.Repeated.NAK + h.Repeated.GoBack + h.Repeated.Timeout + h.Repeated.Early + h.Repeated.RNR + h.Repeated.Implied + h.Repeated.Needless
+		}
+	}
+	if j.viaCM {
+		j.situations[knownTerms]++
+	}
+	if !v.udp {
+		j.situations[seenHeaders]++
+	}
+	if !v.lossy {
+		j.situations[knownPlace]++
+	}
+	if v.cnpInterval > 0 {
+		j.situations[intervalGiven]++
+	}
+	return j, nil
+}
+
+// Bounds of what a step keeps.
+const (
+	maxFindings = 500
+	maxSamples  = 1 << 14
+)
+
+// source returns the source address of a packet.
+func source(rec *pcap.Record) (netip.Addr, bool) {
+	var p dissect.Packet
+	p.ParseRecord(rec)
+	if p.Kind != dissect.RoCE {
+		return netip.Addr{}, false
+	}
+	return p.Frame.Src.Addr(), true
+}
+
+// Extent of a ladder, in packets: before the first frame of a finding, after the last, and as a whole.
+const (
+	drawBefore = 4
+	drawAfter  = 3
+	drawEnd    = 16 // before the end of a step that failed
+	drawMost   = 40
+)
+
+// draw returns the ladder of the packets around some frames: so many before them, and a few after.
+func draw(records []pcap.Record, frames []int, before int) string {
+	if len(records) == 0 {
+		return ""
+	}
+	first, last := max(slices.Min(frames)-before, 1), min(slices.Max(frames)+drawAfter, len(records))
+	sel := &dissect.Selection{From: max(first, last-drawMost), To: last}
+	d := capcheck.NewDrawing(sel)
+	var p dissect.Packet
+	for i := range records[:last] {
+		p.ParseRecord(&records[i])
+		p.At = records[i].Time.Sub(records[0].Time)
+		n := len(d.Steps)
+		d.Add(&p)
+		if len(d.Steps) > n && slices.Contains(frames, i+1) {
+			s := &d.Steps[n]
+			s.Note = strings.TrimSuffix("frame "+strconv.Itoa(i+1)+", "+s.Note, ", ")
+		}
+	}
+	var b strings.Builder
+	ladder.Draw(&b, d.Steps)
+	return b.String()
+}

@@ -1,0 +1,347 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/link/fault"
+)
+
+// servingPeer is one that runs [Serve].
+type servingPeer struct {
+	cfg  *Config
+	addr string // of the control connection
+	mtu  int
+	cm   netip.AddrPort
+}
+
+func newServingPeer(cfg *Config) *servingPeer {
+	return &servingPeer{cfg: cfg, addr: cfg.control()}
+}
+
+// control returns the address of the control connection.
+func (c *Config) control() string {
+	return net.JoinHostPort(c.Host.String(), strconv.Itoa(int(c.Port)))
+}
+
+// serveTerms are those of connections out of band: 268 ms are long enough for a busy host, and short enough to wait for.
+var serveTerms = terms{Timeout: 16, Retries: 7, RNRRetries: 7, MinRNRTimer: 12, Reads: 16}
+
+func (p *servingPeer) identify(ctx context.Context) (Identity, error) {
+	c, err := dialControl(ctx, p.addr, p.cfg.Wait)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer c.close()
+	s, err := newStage(p.cfg.Open, nil, 0, false)
+	if err != nil {
+		return Identity{}, err
+	}
+	own := s.dev.Query().ActiveMTU.Bytes()
+	if err := s.dev.Close(); err != nil {
+		return Identity{}, err
+	}
+	p.mtu = min(own, c.MTU)
+	if p.cfg.MTU > 0 {
+		p.mtu = min(p.mtu, p.cfg.MTU)
+	}
+	addrs := c.addrs()
+	if len(addrs) == 0 {
+		return Identity{}, fmt.Errorf("%s serves a device without addresses", p.addr)
+	}
+	if c.CMPort > 0 && c.CMPort < 1<<16 {
+		p.cm = netip.AddrPortFrom(addrs[0], uint16(c.CMPort))
+		for _, a := range addrs {
+			if a == p.cfg.Host {
+				p.cm = netip.AddrPortFrom(a, uint16(c.CMPort))
+			}
+		}
+	}
+	return Identity{Host: p.cfg.Host.String(), Kind: "rocectl conform --serve", Software: c.Software, Addrs: c.Addrs, MTU: p.mtu}, nil
+}
+
+func (p *servingPeer) unable() string { return "" }
+
+// route is a workload of this kind of peer: an operation on a service, in one direction.
+type route struct {
+	name    string
+	about   string
+	service string
+	srq     bool
+	cm      bool
+	unready bool // the responder has no receive at first
+	denied  bool // the request is for memory that the responder does not have
+	ops     []string
+}
+
+// routes are the workloads without faults.
+var routes = []route{
+	{name: "send", about: "SENDs, with and without immediate data", service: "rc", ops: []string{"send", "send_imm"}},
+	{name: "write", about: "WRITEs, with and without immediate data", service: "rc", ops: []string{"write", "write_imm"}},
+	{name: "read", about: "READs", service: "rc", ops: []string{"read"}},
+	{name: "atomic", about: "atomics", service: "rc", ops: []string{"fetch_add", "compare_swap"}},
+	{name: "srq", about: "SENDs to a shared receive queue", service: "rc", srq: true, ops: []string{"send"}},
+	{name: "rnr", about: "SENDs before there is a receive", service: "rc", unready: true, ops: []string{"send"}},
+	{name: "denied", about: "a WRITE to memory that the responder does not have", service: "rc", denied: true, ops: []string{"write"}},
+	{name: "atomic-write", about: "ATOMIC WRITEs", service: "rc", ops: []string{"atomic_write"}},
+	{name: "uc-send", about: "SENDs of an unreliable connection", service: "uc", ops: []string{"send", "send_imm"}},
+	{name: "uc-write", about: "WRITEs of an unreliable connection", service: "uc", ops: []string{"write"}},
+	{name: "ud", about: "datagrams", service: "ud", ops: []string{"send", "send_imm"}},
+	{name: "cm", about: "operations on a connection of the connection manager", service: "rc", cm: true, ops: []string{"send", "write", "read"}},
+}
+
+// faulty are the operations of experiments, several messages at once.
+var faulty = map[string]route{
+	opSend: {service: "rc", ops: []string{"send"}}, opWrite: {service: "rc", ops: []string{"write"}}, opRead: {service: "rc", ops: []string{"read"}},
+	opAtomic: {service: "rc", ops: []string{"fetch_add"}}, opCM: {service: "rc", cm: true, ops: []string{"send"}},
+}
+
+// Sizes of workloads with faults: rule files count on them.
+const (
+	faultMessages = 5
+	faultPackets  = 8 // of each
+	faultAtomics  = 16
+)
+
+// sizes are around the borders of packets.
+func (p *servingPeer) sizes(r route) []messages {
+	if r.service == "ud" {
+		return []messages{{1, 0}, {1, 1}, {1, p.mtu - 1}, {1, p.mtu}, {faultMessages, p.mtu / 2}}
+	}
+	if r.ops[0] == "atomic_write" {
+		return []messages{{1, 8}, {faultMessages, 8}}
+	}
+	var list []messages
+	for _, n := range []int{0, 1, 3, p.mtu - 1, p.mtu, p.mtu + 1, 2 * p.mtu, 2*p.mtu + 1} {
+		list = append(list, messages{1, n})
+	}
+	return append(list, messages{faultMessages, faultPackets*p.mtu - 3})
+}
+
+func (p *servingPeer) plan() (list []step, err error) {
+	for _, r := range routes {
+		for _, tester := range []bool{true, false} {
+			if r.cm && p.cm.Port() == 0 {
+				continue
+			}
+			st := step{section: sectionClean, name: "clean/" + r.name + "/" + who(tester), about: r.about, tester: tester}
+			switch {
+			case r.unready && tester:
+				st.needs = sentRNR
+			case r.unready:
+				st.needs = gotRNR
+			case r.denied && tester:
+				st.needs = sentFatal
+			case r.denied:
+				st.needs = gotFatal
+			}
+			list = append(list, p.complete(st, r, p.sizes(r)))
+		}
+	}
+	for i := range experiments {
+		e := &experiments[i]
+		file, err := e.load()
+		if err != nil {
+			return nil, err
+		}
+		for _, op := range e.ops {
+			list = append(list, p.faultSteps(e.name, e.about, op, file, e.needs)...)
+		}
+	}
+	for _, file := range p.cfg.Rules {
+		for _, op := range []string{opSend, opWrite, opRead, opAtomic} {
+			list = append(list, p.faultSteps(ownName(file), "the rules of "+file.Name, op, file, "")...)
+		}
+	}
+	return list, nil
+}
+
+// faultSteps are those of one operation under faults. The requester asks for the connection, if the connection manager makes it.
+func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, needs situation) (list []step) {
+	for _, tester := range []bool{true, false} {
+		if op == opCM && p.cm.Port() == 0 {
+			continue
+		}
+		file := file
+		if op == opCM && !tester {
+			file = turned(file)
+		}
+		sizes := []messages{{faultMessages, faultPackets * p.mtu}}
+		if op == opAtomic {
+			sizes = []messages{{faultAtomics, 8}}
+		}
+		st := step{section: sectionFaults, name: name + "/" + op + "/" + who(tester), about: about, tester: tester, file: file, marks: name == markName}
+		if st.needs = needs; !tester && needs == sentCNP {
+			st.needs = gotCNP
+		}
+		list = append(list, p.complete(st, faulty[op], sizes))
+	}
+	return list
+}
+
+// complete adds to a step what it does.
+func (p *servingPeer) complete(st step, r route, sizes []messages) step {
+	st.run = func(ctx context.Context, s *stage) error {
+		c, err := dialControl(ctx, p.addr, 0)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		t := serveTerms
+		t.MTU = p.mtu
+		if st.marks && s.driver == "udp" && st.tester {
+			t.TrafficClass = 3 // the kernel writes the header: the rule cannot
+		}
+		near, distant, err := p.pair(ctx, s, c, spec{Type: r.service, SRQ: r.srq, CM: r.cm, Memory: memory, Depth: depth}, t, r.cm && !st.tester)
+		if err != nil {
+			return err
+		}
+		defer near.Close()
+		requester, responder := actor(near), actor(distant)
+		if !st.tester {
+			requester, responder = distant, near
+		}
+		if r.denied {
+			return denied(ctx, requester)
+		}
+		for _, op := range r.ops {
+			for _, m := range sizes {
+				if op == "fetch_add" || op == "compare_swap" {
+					if m.size != 8 && m.count == 1 {
+						continue
+					}
+					m.count = faultAtomics
+				}
+				if r.unready {
+					m = messages{2, p.mtu + 1}
+					if err := unready(ctx, requester, responder, m, func() error { return s.awaitRNR(ctx) }); err != nil {
+						return err
+					}
+					break
+				}
+				if err := transfer(ctx, requester, responder, op, m, r.service); err != nil {
+					return fmt.Errorf("%s of %d bytes: %w", op, m.size, err)
+				}
+			}
+		}
+		if r.cm { // and back
+			if err := transfer(ctx, responder, requester, "send", messages{1, p.mtu + 1}, r.service); err != nil {
+				return err
+			}
+			return near.connection.Disconnect(ctx)
+		}
+		return nil
+	}
+	st.counters = func(ctx context.Context) (map[string]uint64, error) {
+		c, err := dialControl(ctx, p.addr, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer c.close()
+		return c.counters()
+	}
+	return st
+}
+
+// pair makes a connected pair of queue pairs. dials: if the connection manager connects them, it is the peer that asks for the connection.
+func (p *servingPeer) pair(ctx context.Context, s *stage, c *control, sp spec, t terms, dials bool) (near *end, distant *far, err error) {
+	if near, err = newEnd(s.dev.Device, sp, p.cfg.Host); err != nil {
+		return nil, nil, fmt.Errorf("the tester's queue pair: %w", err)
+	}
+	own := near
+	defer func() {
+		if err != nil {
+			own.Close()
+		}
+	}()
+	if distant, err = c.create(sp); err != nil {
+		return nil, nil, err
+	}
+	if sp.CM {
+		connect := p.dialCM
+		if dials {
+			connect = p.listenCM
+		}
+		if err := connect(ctx, near, distant); err != nil {
+			return nil, nil, err
+		}
+	}
+	// The connection may lead to another address than the control connection does.
+	if err := distant.connect(ctx, near.address(), t); err != nil {
+		return nil, nil, err
+	}
+	if err := near.connect(ctx, distant.at, t); err != nil {
+		return nil, nil, fmt.Errorf("connect to %s: %w", distant.at.GID, err)
+	}
+	if !sp.CM && sp.Type != "ud" {
+		return near, distant, s.connected(near.address(), distant.at, t, t.Timeout, int(t.Retries))
+	}
+	return near, distant, nil
+}
+
+// dialCM connects by the connection manager.
+func (p *servingPeer) dialCM(ctx context.Context, near *end, distant *far) error {
+	accepted := make(chan error, 1)
+	go func() { accepted <- distant.accept() }()
+	err := near.dial(ctx, p.cm.String(), []byte(distant.token))
+	if err != nil {
+		err = fmt.Errorf("the connection manager: %w", err)
+		distant.c.close() // nobody waits for what it has accepted
+	}
+	if aerr := <-accepted; err == nil {
+		err = aerr
+	}
+	return err
+}
+
+// listenCM has the peer connect to a listener of the tester.
+func (p *servingPeer) listenCM(ctx context.Context, near *end, distant *far) error {
+	l, err := near.Dev.Listen(ctx, ":0", roce.ListenConfig{})
+	if err != nil {
+		return fmt.Errorf("the tester's listener: %w", err)
+	}
+	defer l.Close()
+	own, err := netip.ParseAddr(near.address().GID)
+	if err != nil {
+		return err
+	}
+	dialed := make(chan error, 1)
+	go func() { dialed <- distant.dial(netip.AddrPortFrom(own, l.Addr().Port()).String()) }()
+	r, err := l.Accept(ctx)
+	if err == nil {
+		err = near.accept(ctx, r)
+	}
+	if err != nil {
+		err = fmt.Errorf("the connection that the peer was to ask for: %w", err)
+		distant.c.close()
+	}
+	if derr := <-dialed; err == nil || derr != nil && ctx.Err() == nil {
+		err = derr
+	}
+	return err
+}
+
+// awaitRNR waits for an RNR NAK, from either end.
+func (s *stage) awaitRNR(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	return s.rec.await(ctx, func(p *dissect.Packet) bool {
+		return p.Frame.Info.Headers&bth.HasAETH != 0 && p.Frame.Syndrome().Kind() == bth.KindRNR
+	})
+}
+
+// rulesOf returns the rules of a step for a driver.
+func (st *step) rulesOf() (rules []fault.Rule, seed uint64) {
+	if st.file == nil {
+		return nil, 0
+	}
+	return aimed(st.file.FaultRules(), st.tester), st.file.Seed
+}

@@ -1,0 +1,426 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/script"
+	"github.com/goroce/roce/verify"
+)
+
+// The kinds of peers.
+const (
+	PeerServe    = "serve"    // rocectl conform --serve
+	PeerPerftest = "perftest" // perftest's servers
+	PeerRping    = "rping"    // rping -s -P
+)
+
+// Peers lists the kinds of peers.
+var Peers = []string{PeerServe, PeerPerftest, PeerRping}
+
+// Config says what is tested, and how.
+type Config struct {
+	Peer     string     // one of Peers; empty: PeerServe
+	Host     netip.Addr // of the peer
+	Port     uint16     // of the control connection, of the first server of perftest, or of rping; 0: DefaultPort
+	PeerArgs []string   // more arguments of the commands that start the peer
+	Open     Open
+	Tester   string           // what the tester calls itself
+	MTU      int              // path MTU; 0: the largest that both ends can
+	Only     *regexp.Regexp   // steps whose names match; nil: all
+	Limit    time.Duration    // for a step; 0: half a minute
+	Wait     time.Duration    // for a server that is not there yet
+	Rules    []*impair.File   // more experiments
+	Scripts  []*script.Script // more than those of the library
+	Wire     OpenWire         // nil: no scripts are played
+	Quiet    time.Duration    // of a peer that a script controls; 0: as usual
+	Kind     string           // what scripts take the peer for: "us", "rxe-6.12", "adapter"; empty: what it says, or an adapter
+	Captures string           // folder for the packets of each step; empty: they are not kept
+	Strict   bool             // known departures count
+	CNP      time.Duration    // least time between two CNPs; 0: any
+	CNPScope verify.Scope     // empty: a queue pair
+	Stepped  func(StepResult) // called after each step; nil: nobody listens
+}
+
+const defaultLimit = 30 * time.Second
+
+// complete checks the configuration and fills in what is open.
+func (c *Config) complete() error {
+	if c.Peer == "" {
+		c.Peer = PeerServe
+	}
+	if err := usage.OneOf("--peer", c.Peer, Peers...); err != nil {
+		return err
+	}
+	if c.Port == 0 {
+		c.Port = map[string]uint16{PeerServe: DefaultPort, PeerPerftest: perftestPort, PeerRping: rpingPort}[c.Peer]
+	}
+	if c.Quiet == 0 {
+		c.Quiet = quiet
+	}
+	if c.Kind != "" {
+		if _, err := script.ParsePeer(c.Kind); err != nil {
+			return usage.Errorf("--kind: %v", err)
+		}
+	}
+	if c.Limit == 0 {
+		c.Limit = defaultLimit
+	}
+	if _, ok := mtuOf(c.MTU); c.MTU != 0 && !ok {
+		return usage.Errorf("--mtu %d: want 256, 512, 1024, 2048 or 4096", c.MTU)
+	}
+	if !c.Host.IsValid() {
+		return usage.Errorf("the address of the peer is missing")
+	}
+	return nil
+}
+
+// The ports of perftest's first server, and of rping.
+const (
+	perftestPort = 18600
+	rpingPort    = 7174
+)
+
+func (c *Config) peer() peer {
+	switch c.Peer {
+	case PeerPerftest:
+		return &perftestPeer{cfg: c}
+	case PeerRping:
+		return &rpingPeer{cfg: c}
+	}
+	return newServingPeer(c)
+}
+
+// Commands returns what the tester starts on the peer's host, a line each; none for a peer that serves. It opens the tester's device to learn the
+// path MTU, unless that is given.
+func Commands(ctx context.Context, c Config) ([]string, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	p := c.peer()
+	if c.Peer == PeerServe {
+		return []string{fmt.Sprintf("rocectl conform --serve --port %d", c.Port)}, nil
+	}
+	if _, err := identify(ctx, p, &c); err != nil {
+		return nil, err
+	}
+	steps, err := p.plan()
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, s := range chosen(append(steps, scriptSteps(&c, c.Port+uint16(len(steps)))...), c.Only) {
+		if len(list) == 0 || list[len(list)-1] != s.server {
+			list = append(list, s.server)
+		}
+	}
+	return list, nil
+}
+
+// identify finds out what the peer is, within a limit.
+func identify(ctx context.Context, p peer, c *Config) (Identity, error) {
+	limit := c.Limit + c.Wait
+	ctx, stop := context.WithTimeoutCause(ctx, limit, &LimitError{limit})
+	defer stop()
+	return p.identify(ctx)
+}
+
+// List returns the names of the steps with a kind of peer, and what they are about.
+func List(c Config) ([]StepResult, error) {
+	c.Host = netip.IPv6Unspecified()
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	c.MTU = max(c.MTU, 1024)
+	c.Wire = func(context.Context, time.Duration) (*script.Wire, error) { return nil, nil } // so that scripts are listed
+	p := c.peer()
+	switch p := p.(type) {
+	case *servingPeer:
+		p.mtu, p.cm = c.MTU, netip.AddrPortFrom(c.Host, c.Port)
+	case *perftestPeer:
+		p.mtu = c.MTU
+	case *rpingPeer:
+		p.mtu = c.MTU
+	}
+	steps, err := p.plan()
+	if err != nil {
+		return nil, err
+	}
+	var list []StepResult
+	for _, s := range chosen(append(steps, scriptSteps(&c, c.Port+uint16(len(steps)))...), c.Only) {
+		list = append(list, StepResult{Section: s.section, Name: s.name, About: s.about, Server: s.server})
+	}
+	return list, nil
+}
+
+// tooManyGone is how many steps in a row find the peer gone or hanging before the rest is given up.
+const tooManyGone = 3
+
+// Run tests a peer. It returns a card if at least the peer was found, also with an error: then the test ended early, and the error says why.
+func Run(ctx context.Context, c Config) (*Card, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	p := c.peer()
+	began := time.Now()
+	id, err := identify(ctx, p, &c)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := p.plan()
+	if err != nil {
+		return nil, err
+	}
+	steps = chosen(append(steps, scriptSteps(&c, c.Port+uint16(len(steps)))...), c.Only)
+	if len(steps) == 0 {
+		return nil, usage.Errorf("--only %v: no step has such a name; --list shows them", c.Only)
+	}
+	r := &runner{cfg: &c, card: &Card{Tester: c.Tester, Began: began, Peer: id, Strict: c.Strict}}
+	var ended error
+	gone := 0
+	for i := range steps {
+		st := &steps[i]
+		if ended == nil && ctx.Err() != nil {
+			ended = context.Cause(ctx)
+		}
+		if ended != nil {
+			r.add(&StepResult{Section: st.section, Name: st.name, About: st.about, Status: Unknown, Why: []string{"not run: " + ended.Error()}})
+			continue
+		}
+		res, err := r.step(ctx, st)
+		_, lost := errors.AsType[*GoneError](err)
+		if lost = lost || errors.Is(err, context.DeadlineExceeded); lost {
+			if oerr := r.ownDevice(); oerr != nil { // not the peer is gone
+				err, res.Status, res.Why = oerr, Unknown, append(res.Why, oerr.Error())
+			}
+		}
+		r.add(res)
+		var own *DeviceError
+		switch {
+		case errors.As(err, &own):
+			ended = err
+		case lost:
+			if gone++; gone == tooManyGone {
+				ended = fmt.Errorf("the peer is gone, or hangs: %d steps in a row: %w", gone, err)
+			}
+		default:
+			gone = 0
+		}
+	}
+	if why := p.unable(); why != "" {
+		r.card.Notes = append(r.card.Notes, why)
+	}
+	if c.Kind == "" && c.Peer != PeerServe && r.hints.likeRxe() && r.card.count(sectionScripts, "") > 0 {
+		r.card.Notes = append(r.card.Notes, "The scripts took the peer for an adapter. If it is Linux rxe, give --kind rxe-6.12 or the like: then they know its departures.")
+	}
+	r.card.Took = time.Since(began)
+	r.card.Peer.Hints = r.hints.list()
+	r.card.summarize()
+	return r.card, ended
+}
+
+// ownDevice returns an error if the tester's device cannot be opened any more.
+func (r *runner) ownDevice() error {
+	s, err := newStage(r.cfg.Open, nil, 0, false)
+	if err != nil {
+		return &DeviceError{err}
+	}
+	return s.dev.Close()
+}
+
+// DeviceError says that the tester's own device cannot be opened or used.
+type DeviceError struct{ Err error }
+
+func (e *DeviceError) Error() string { return "the tester's own device: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DeviceError) Unwrap() error { return e.Err }
+
+// runner is the state of a test.
+type runner struct {
+	cfg   *Config
+	card  *Card
+	lossy bool          // the network loses packets by itself
+	slow  time.Duration // the longest time that the peer has taken to answer
+	hints hints
+}
+
+func (r *runner) add(res *StepResult) {
+	r.card.Steps = append(r.card.Steps, res)
+	if r.cfg.Stepped != nil {
+		r.cfg.Stepped(*res)
+	}
+}
+
+// step runs a step. The error is the one of the workload, or that of the tester's own device.
+func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
+	res := &StepResult{Section: st.section, Name: st.name, About: st.about, Status: Pass, Server: st.server}
+	began := time.Now()
+	defer func() { res.Took = time.Since(began) }()
+	if st.script != nil {
+		return res, r.script(ctx, st, res)
+	}
+	fail := func(err error) (*StepResult, error) {
+		res.Status, res.Why = Fail, append(res.Why, err.Error())
+		if _, own := errors.AsType[*DeviceError](err); own {
+			res.Status = Unknown
+		}
+		return res, err
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, r.cfg.Limit, &LimitError{r.cfg.Limit})
+	defer stop()
+	var before map[string]uint64
+	if st.counters != nil {
+		var err error
+		if before, err = st.counters(ctx); err != nil {
+			return fail(err)
+		}
+	}
+	rules, seed := st.rulesOf()
+	s, err := newStage(r.cfg.Open, rules, seed, st.marks && !st.tester)
+	if err != nil {
+		res.Status, res.Why = Unknown, []string{err.Error()}
+		return res, &DeviceError{err}
+	}
+	r.card.Driver = s.driver
+	err = st.run(ctx, s)
+	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	res.Faults = s.fired()
+	if err == nil && st.counters != nil {
+		res.counters, err = r.compareCounters(ctx, st, s, before)
+	}
+	drops, lost := s.dev.Counters().Link, s.lost()
+	s.dev.Close()
+	if drops.RxDrops+drops.RxErrors > 0 {
+		r.suffer(fmt.Sprintf("this host dropped %d packets of the peer before the tap saw them: what is missing is no gap of the peer's", drops.RxDrops+drops.RxErrors))
+	}
+	if jerr := r.judge(st, s, res); jerr != nil {
+		return fail(jerr)
+	}
+	if err != nil && lost {
+		res.Status, res.Why = Unknown, append(res.Why, errInterfaceGone.Error())
+		return res, &DeviceError{errInterfaceGone}
+	}
+	if err != nil {
+		records, _ := s.rec.all()
+		res.Ladder = draw(records, []int{len(records)}, drawEnd)
+		return fail(err)
+	}
+	return res, nil
+}
+
+var errInterfaceGone = errors.New("its interface was removed")
+
+// LimitError says that a step has taken too long.
+type LimitError struct{ Limit time.Duration }
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("the step did not end within %v: the peer hangs, or needs more time (--limit)", e.Limit)
+}
+
+// suffer notes that the network is not sound.
+func (r *runner) suffer(why string) {
+	if !r.lossy {
+		r.card.Notes = append(r.card.Notes, why+". Rules that need to know what arrives at the peer are not judged from then on.")
+	}
+	r.lossy = true
+}
+
+// judge judges the packets of a step.
+func (r *runner) judge(st *step, s *stage, res *StepResult) error {
+	records, over := s.rec.all()
+	v := view{conns: s.conns, lossy: r.lossy || over, over: over, udp: s.driver == "udp", strict: r.cfg.Strict, slack: r.slack(), cnpInterval: r.cfg.CNP, cnpScope: r.cfg.CNPScope}
+	j, err := judge(records, v)
+	if err != nil {
+		return err
+	}
+	if st.file == nil && j.NAKsSent+j.NAKsGot > 0 && !v.lossy {
+		r.suffer(fmt.Sprintf("the network between lost %d packets in the step %s, in which nothing was to be lost", j.NAKsSent+j.NAKsGot, st.name))
+		v.lossy = true
+		if j, err = judge(records, v); err != nil {
+			return err
+		}
+	}
+	for _, t := range j.times {
+		if answers[t.Kind] {
+			r.slow = max(r.slow, t.Time)
+		}
+	}
+	r.hints.see(records)
+	res.fill(j, st)
+	if over {
+		res.unknown("the peer sent more packets than are kept")
+	}
+	if r.cfg.Captures != "" {
+		if res.Capture, err = save(r.cfg.Captures, st.name, records); err != nil {
+			return &DeviceError{err}
+		}
+	}
+	return nil
+}
+
+// answers are the times that say how long the peer takes to act on what arrives.
+var answers = map[verify.LatencyKind]bool{verify.AckLatency: true, verify.ReadLatency: true, verify.AtomicLatency: true}
+
+// Bounds of the slack.
+const (
+	leastSlack = time.Millisecond
+	mostSlack  = 200 * time.Millisecond
+)
+
+// slack is how long the peer may not know of what has been sent to it. It includes the way, and what else its host has to do.
+func (r *runner) slack() time.Duration { return min(max(2*r.slow, leastSlack), mostSlack) }
+
+// fill takes over what the packets say.
+func (res *StepResult) fill(j *judged, st *step) {
+	res.Packets, res.Findings, res.known, res.samples, res.seen = j.packets, j.findings, j.known, j.times, j.situations
+	res.Repeats = j.repeated()
+	for i := range res.Findings {
+		f := &res.Findings[i]
+		if !f.failure() {
+			continue
+		}
+		if f.Severity == verify.Error {
+			res.Status = Fail
+		} else if res.Status == Pass {
+			res.Status = Warn
+		}
+	}
+	if st.file != nil && res.Faults == 0 {
+		res.unknown("no packet matched the rules: the fault did not happen")
+	}
+	if st.needs != "" && j.situations[st.needs] == 0 {
+		res.unknown(string(st.needs))
+	}
+}
+
+// unknown says why a step that went well has shown nothing.
+func (res *StepResult) unknown(why string) {
+	if res.Status == Pass {
+		res.Status = Unknown
+	}
+	res.Why = append(res.Why, why)
+}
+
+// repeated says how often the peer repeated requests, and why.
+func (j *judged) repeated() string {
+	var s []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{j.repeats.NAK, "after NAKs"}, {j.repeats.RNR, "after RNR NAKs"}, {j.repeats.Implied, "after later responses"}, {j.repeats.Timeout, "after timeouts"}, {j.repeats.Early, "before the timeout"}} {
+		if c.n > 0 {
+			s = append(s, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	return strings.Join(s, ", ")
+}

@@ -1,0 +1,345 @@
+package conform
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/script"
+)
+
+// Bounds of a server.
+const (
+	maxSessions = 8
+	maxEnds     = 32          // queue pairs of a session
+	idleTime    = time.Minute // after which a silent tester is taken to be gone
+	maxWait     = 20 * time.Second
+)
+
+// ServeConfig are the options of [Serve].
+type ServeConfig struct {
+	Software string        // what the peer calls itself
+	Log      func(string)  // what happens, a line each; nil: nowhere
+	Idle     time.Duration // 0: a minute
+}
+
+// Serve is the peer of a test: it does what testers ask for on their control connections, with the device d, until ctx ends. addr is
+// "host:port", of TCP and of the connection manager; host may be empty.
+func Serve(ctx context.Context, d *roce.Device, addr string, c ServeConfig, listening func(netip.AddrPort)) error {
+	tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer tcp.Close()
+	at := tcp.Addr().(*net.TCPAddr).AddrPort()
+	s := &server{dev: d, cfg: c, expected: map[string]chan *roce.ConnRequest{}}
+	if s.cfg.Idle == 0 {
+		s.cfg.Idle = idleTime
+	}
+	if s.cfg.Log == nil {
+		s.cfg.Log = func(string) {}
+	}
+	cm, err := d.Listen(ctx, ":"+strconv.Itoa(int(at.Port())), roce.ListenConfig{})
+	if err != nil {
+		return fmt.Errorf("the connection manager: %w", err)
+	}
+	defer cm.Close()
+	s.cmPort = int(cm.Addr().Port())
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { s.requests(ctx, cm) })
+	defer context.AfterFunc(ctx, func() { tcp.Close(); cm.Close() })()
+	listening(at)
+	places := make(chan struct{}, maxSessions)
+	for {
+		conn, err := tcp.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case places <- struct{}{}:
+			running.Go(func() {
+				s.session(ctx, conn)
+				<-places
+			})
+		default:
+			newWire(conn).write(reply{Error: fmt.Sprintf("%d testers are here already", maxSessions)})
+			conn.Close()
+		}
+	}
+}
+
+// server is the state of all sessions.
+type server struct {
+	dev    *roce.Device
+	cfg    ServeConfig
+	cmPort int
+
+	mu       sync.Mutex
+	expected map[string]chan *roce.ConnRequest // by the token that the private data of the request begins with
+}
+
+// tokenLen is the length of a token in private data.
+const tokenLen = 16
+
+// requests hands the requests of the connection manager to those who expect them.
+func (s *server) requests(ctx context.Context, l *roce.Listener) {
+	for {
+		r, err := l.Accept(ctx)
+		if err != nil {
+			return
+		}
+		data := r.PrivateData()
+		s.mu.Lock()
+		to := s.expected[string(data[:min(tokenLen, len(data))])]
+		s.mu.Unlock()
+		select {
+		case to <- r: // never, if to is nil
+		default:
+			r.Reject(nil)
+		}
+	}
+}
+
+// session is one tester.
+type session struct {
+	*server
+	peer     netip.Addr
+	ends     map[int]*end
+	requests map[int]chan *roce.ConnRequest
+	tokens   map[int]string
+	targets  map[int]script.TargetQP
+	last     int
+}
+
+func (s *server) newSession(peer netip.Addr) *session {
+	return &session{server: s, peer: peer, ends: map[int]*end{}, requests: map[int]chan *roce.ConnRequest{}, tokens: map[int]string{}, targets: map[int]script.TargetQP{}}
+}
+
+func (s *server) session(ctx context.Context, conn net.Conn) {
+	x := s.newSession(conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer x.close()
+	s.cfg.Log(fmt.Sprintf("%v: a tester", x.peer))
+	w := newWire(conn)
+	for {
+		conn.SetReadDeadline(time.Now().Add(s.cfg.Idle))
+		var c command
+		switch err := w.read(&c); {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			s.cfg.Log(fmt.Sprintf("%v: the tester is done", x.peer))
+			return
+		default:
+			s.cfg.Log(fmt.Sprintf("%v: %v", x.peer, err))
+			w.write(reply{Error: err.Error()})
+			return
+		}
+		r, err := x.do(ctx, &c)
+		if err != nil {
+			r.Error = err.Error()
+		}
+		conn.SetWriteDeadline(time.Now().Add(s.cfg.Idle))
+		if err := w.write(r); err != nil {
+			s.cfg.Log(fmt.Sprintf("%v: %v", x.peer, err))
+			return
+		}
+	}
+}
+
+// close gives back all that a tester has made.
+func (x *session) close() {
+	for n := range x.ends {
+		x.end(n)
+	}
+	for n := range x.targets {
+		x.dropTarget(n)
+	}
+}
+
+// end closes a queue pair.
+func (x *session) end(n int) {
+	x.mu.Lock()
+	delete(x.expected, x.tokens[n])
+	x.mu.Unlock()
+	select {
+	case r := <-x.requests[n]:
+		r.Reject(nil)
+	default:
+	}
+	x.ends[n].Close()
+	delete(x.ends, n)
+	delete(x.requests, n)
+	delete(x.tokens, n)
+}
+
+// commands are what a tester can ask for. Those that need a queue pair get it.
+var commands = map[string]func(x *session, ctx context.Context, c *command, e *end) (reply, error){
+	"hello":    (*session).hello,
+	"create":   (*session).create,
+	"counters": (*session).counters,
+	"connect": func(_ *session, ctx context.Context, c *command, e *end) (reply, error) {
+		if c.Peer == nil || c.Terms == nil {
+			return reply{}, usage.Errorf("connect: peer and terms are missing")
+		}
+		return reply{}, e.connect(ctx, *c.Peer, *c.Terms)
+	},
+	"accept": (*session).accept,
+	"dial":   (*session).dial,
+	"fill": func(_ *session, _ context.Context, c *command, e *end) (reply, error) {
+		return reply{}, e.fill(c.Seed, c.At, c.Size)
+	},
+	"sum": func(_ *session, _ context.Context, c *command, e *end) (r reply, err error) {
+		r.Sum, err = e.sum(c.At, c.Size)
+		return r, err
+	},
+	"peek": func(_ *session, _ context.Context, c *command, e *end) (r reply, err error) {
+		r.Bytes, err = e.peek(c.At, c.Size)
+		return r, err
+	},
+	"receive": func(_ *session, _ context.Context, c *command, e *end) (reply, error) {
+		return reply{}, e.receive(c.At, c.Size, c.Step, c.Count)
+	},
+	"post": func(_ *session, _ context.Context, c *command, e *end) (reply, error) {
+		if c.Work == nil {
+			return reply{}, usage.Errorf("post: work is missing")
+		}
+		return reply{}, e.post(*c.Work)
+	},
+	"wait": func(_ *session, ctx context.Context, c *command, e *end) (r reply, err error) {
+		ctx, stop := context.WithTimeout(ctx, waitTime(c.MS))
+		defer stop()
+		r.Done, err = e.wait(ctx, c.Queue, c.Count)
+		return r, err
+	},
+	"close": func(x *session, _ context.Context, c *command, _ *end) (reply, error) {
+		x.end(c.QP)
+		return reply{}, nil
+	},
+}
+
+// alone are the commands that need no queue pair.
+var alone = map[string]bool{"hello": true, "create": true, "counters": true}
+
+// waitTime bounds a wait.
+func waitTime(ms int) time.Duration {
+	return min(time.Duration(max(ms, 0))*time.Millisecond, maxWait)
+}
+
+// do executes a command.
+func (x *session) do(ctx context.Context, c *command) (reply, error) {
+	if f := targetCommands[c.Do]; f != nil {
+		q := x.targets[c.QP]
+		if q == nil && c.Do != "target" {
+			return reply{}, usage.Errorf("%s: no queue pair %d", c.Do, c.QP)
+		}
+		return f(x, c, q)
+	}
+	f := commands[c.Do]
+	if f == nil {
+		return reply{}, usage.Errorf("command %q is unknown", c.Do)
+	}
+	e := x.ends[c.QP]
+	if e == nil && !alone[c.Do] {
+		return reply{}, usage.Errorf("%s: no queue pair %d", c.Do, c.QP)
+	}
+	return f(x, ctx, c, e)
+}
+
+func (x *session) hello(context.Context, *command, *end) (reply, error) {
+	h := &hello{Version: protocolVersion, Software: x.cfg.Software, MTU: x.dev.Query().ActiveMTU.Bytes(), Services: []string{"rc", "uc", "ud"}, CMPort: x.cmPort}
+	for _, g := range x.dev.GIDs() {
+		if !g.IsZero() {
+			h.Addrs = append(h.Addrs, g.Addr().String())
+		}
+	}
+	return reply{Hello: h}, nil
+}
+
+func (x *session) create(_ context.Context, c *command, _ *end) (reply, error) {
+	if c.Spec == nil {
+		return reply{}, usage.Errorf("create: spec is missing")
+	}
+	if len(x.ends)+len(x.targets) >= maxEnds {
+		return reply{}, fmt.Errorf("%d queue pairs are there already: close one", maxEnds)
+	}
+	e, err := newEnd(x.dev, *c.Spec, x.peer)
+	if err != nil {
+		return reply{}, err
+	}
+	x.last++
+	x.ends[x.last] = e
+	a := e.address()
+	r := reply{QP: x.last, Address: &a}
+	if c.Spec.CM {
+		var b [tokenLen / 2]byte
+		rand.Read(b[:])
+		r.Token = hex.EncodeToString(b[:])
+		ch := make(chan *roce.ConnRequest, 1)
+		x.tokens[x.last], x.requests[x.last] = r.Token, ch
+		x.mu.Lock()
+		x.expected[r.Token] = ch
+		x.mu.Unlock()
+	}
+	return r, nil
+}
+
+// accept waits for the request of the connection manager for a queue pair, and accepts it.
+func (x *session) accept(ctx context.Context, c *command, e *end) (reply, error) {
+	ch := x.requests[c.QP]
+	if ch == nil || e.connection != nil {
+		return reply{}, usage.Errorf("accept: queue pair %d waits for no connection", c.QP)
+	}
+	ctx, stop := context.WithTimeout(ctx, waitTime(c.MS))
+	defer stop()
+	select {
+	case r := <-ch:
+		if err := e.accept(ctx, r); err != nil {
+			return reply{}, err
+		}
+		a := e.address()
+		return reply{Address: &a}, nil
+	case <-ctx.Done():
+		return reply{}, fmt.Errorf("no request of the connection manager has come: %w", ctx.Err())
+	}
+}
+
+// dial asks the tester for a connection of the connection manager.
+func (x *session) dial(ctx context.Context, c *command, e *end) (reply, error) {
+	if !e.cm || e.connection != nil {
+		return reply{}, usage.Errorf("dial: queue pair %d is none for the connection manager, or connected", c.QP)
+	}
+	ctx, stop := context.WithTimeout(ctx, waitTime(c.MS))
+	defer stop()
+	if err := e.dial(ctx, c.Addr, nil); err != nil {
+		return reply{}, err
+	}
+	a := e.address()
+	return reply{Address: &a}, nil
+}
+
+func (x *session) counters(context.Context, *command, *end) (reply, error) {
+	c := x.dev.Counters()
+	m := map[string]uint64{}
+	for _, f := range c.Fields() {
+		m[f.Name] = *f.V
+	}
+	m["dropped"] = c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun
+	return reply{Counters: m}, nil
+}

@@ -1,0 +1,290 @@
+package conform
+
+import (
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/tools/dissect"
+	"github.com/goroce/roce/link/pcap"
+	"github.com/goroce/roce/verify"
+)
+
+// situation is something that must happen to the peer before a rule can be judged.
+type situation string
+
+// The situations. The text says what did not happen, in a card that could not judge a rule.
+const (
+	sentPacket     situation = "the peer sent no packet"
+	seenHeaders    situation = "the driver udp does not show the IP and UDP headers of packets (--link raw does)"
+	sentRequest    situation = "the peer sent no request of a reliable connection"
+	sentUC         situation = "the peer sent no request of an unreliable connection"
+	sentUD         situation = "the peer sent no datagram"
+	sentSend       situation = "the peer sent no SEND"
+	sentLong       situation = "the peer sent no message or READ response of several packets"
+	sentData       situation = "the peer sent no payload"
+	sentWrite      situation = "the peer sent no WRITE"
+	sentPlacement  situation = "the peer sent no ATOMIC WRITE"
+	sentResponse   situation = "the peer sent no response"
+	sentACK        situation = "the peer sent no acknowledgement"
+	sentNAK        situation = "the peer sent no NAK for a sequence error"
+	sentFatal      situation = "the peer sent no NAK that ends a connection"
+	sentRNR        situation = "the peer sent no RNR NAK"
+	sentRead       situation = "the peer requested no READ"
+	sentReadAgain  situation = "the peer repeated no READ"
+	sentReadOnly   situation = "the peer answered no READ"
+	answeredAgain  situation = "the peer was asked for no READ a second time"
+	sentAtomic     situation = "the peer answered no atomic"
+	repliedAtomic  situation = "the peer was sent no atomic a second time"
+	repeated       situation = "the peer repeated no request"
+	gotNAK         situation = "the peer got no NAK for a sequence error"
+	gotFatal       situation = "the peer got no NAK that ends a connection"
+	gotRNR         situation = "the peer got no RNR NAK"
+	knownTerms     situation = "the terms of the peer's connection are not known"
+	sentCM         situation = "the peer used no connection manager"
+	sentREQ        situation = "the peer asked for no connection"
+	sentREP        situation = "the peer accepted no connection"
+	sentREJ        situation = "the peer rejected no connection"
+	sentSIDR       situation = "the peer answered no request of a service ID"
+	gotMRA         situation = "the peer got no MRA"
+	ownCounters    situation = "counters are compared step by step, in a section of their own"
+	sentDREP       situation = "the peer answered no disconnect request"
+	repeatedCM     situation = "the peer repeated no message of the connection manager"
+	sentCNP        situation = "the peer sent no CNP"
+	gotCNP         situation = "the peer got no CNP"
+	knownPlace     situation = "the network between loses packets by itself, so what arrives at the peer is not known"
+	knownAgreement situation = "the connection manager made no connection in which the peer sent requests"
+	intervalGiven  situation = "no interval was given (--cnp-interval)"
+)
+
+// needs are the situations that each rule of package verify needs, all of them. A test checks that no rule is missing.
+var needs = map[verify.RuleID][]situation{
+	"bth-short": {sentPacket}, "bth-opcode": {sentPacket}, "bth-version": {sentPacket}, "bth-pad": {sentPacket}, "bth-pad-bytes": {sentData}, "bth-reserved": {sentPacket},
+	"ext-reserved": {sentPacket}, "bth-solicited": {sentPacket}, "bth-ackreq": {sentPacket}, "bth-pkey": {sentPacket}, "bth-dest": {sentPacket}, "bth-migreq": {sentPacket},
+	"icrc": {sentPacket}, "ip-header": {sentPacket, seenHeaders}, "ip-fragment": {sentPacket, seenHeaders}, "ip-checksum": {sentPacket, seenHeaders},
+	"ip-df": {sentPacket, seenHeaders}, "udp-length": {sentPacket, seenHeaders}, "udp-checksum": {sentPacket, seenHeaders}, "gsi-qkey": {sentCM},
+
+	"length-mtu": {sentLong}, "length-last": {sentData}, "length-write": {sentWrite}, "length-max": {sentData}, "length-none": {sentPacket},
+	"length-atomic-write": {sentPlacement}, "order-message": {sentData},
+
+	"psn-gap": {sentRequest}, "psn-start": {sentRequest, knownTerms}, "psn-window": {sentRequest}, "psn-uc": {sentUC}, "goback-place": {gotNAK, repeated},
+	"goback-skip": {repeated}, "goback-oldest": {repeated}, "repeat-differs": {repeated}, "repeat-needless": {repeated}, "repeat-early": {repeated, knownTerms},
+	"repeat-count": {repeated, knownTerms}, "request-after-fatal": {gotFatal}, "credits-exceeded": {sentSend},
+
+	"ack-unsent": {sentResponse}, "ack-unreceived": {sentACK, knownPlace}, "ack-backwards": {sentACK}, "aeth-syndrome": {sentResponse}, "response-kind": {sentResponse},
+	"response-order": {sentResponse}, "response-after-fatal": {sentFatal}, "msn-count": {sentACK}, "msn-backwards": {sentACK}, "nak-acked": {sentNAK},
+	"nak-no-gap": {sentNAK}, "nak-place": {sentNAK, knownPlace}, "nak-repeated": {sentNAK},
+
+	"read-range": {sentReadOnly}, "read-gap": {sentReadOnly}, "read-opcode": {sentReadOnly}, "read-length": {sentReadOnly}, "read-redundant": {answeredAgain, knownPlace},
+	"read-again": {sentReadAgain}, "read-depth": {sentRead, knownTerms},
+
+	"atomic-replay": {sentAtomic, repliedAtomic}, "atomic-twice": {sentAtomic, repliedAtomic}, "atomic-value": {sentAtomic}, "atomic-align": {sentAtomic},
+
+	"rnr-early": {gotRNR, repeated}, "rnr-held": {gotRNR}, "rnr-silence": {sentRNR}, "rnr-kind": {sentRNR},
+
+	"cm-mad": {sentCM}, "cm-repeat": {repeatedCM}, "cm-retries": {repeatedCM}, "cm-early": {repeatedCM}, "cm-ids": {sentCM}, "cm-tid": {sentREP},
+	"cm-depth": {sentREP}, "cm-mtu": {sentREQ}, "cm-addresses": {sentREQ}, "cm-ready": {sentREP, knownAgreement}, "cm-over": {sentDREP},
+	"cm-reserved": {sentCM}, "cm-value": {sentCM}, "cm-unasked": {sentCM}, "cm-side": {sentCM}, "cm-late": {sentCM, knownPlace}, "cm-mra": {gotMRA}, "cm-path": {sentREQ},
+	"cm-rejected": {sentREJ}, "cm-rej": {sentREJ}, "cm-sidr": {sentSIDR},
+
+	"counter-nak": {ownCounters}, "counter-sequence": {ownCounters}, "counter-timeout": {ownCounters}, "counter-duplicate": {ownCounters}, "counter-rnr": {ownCounters},
+	"counter-icrc": {ownCounters}, "counter-cnp": {ownCounters}, "counter-retransmission": {ownCounters},
+
+	"cnp-format": {sentCNP}, "cnp-unmarked": {sentCNP, knownPlace}, "cnp-pacing": {sentCNP, intervalGiven},
+}
+
+// situations are those that a step brought about, with how often.
+type situations map[situation]int
+
+// unmet returns the first need of a rule that no step has met, "" if all are.
+func (s situations) unmet(rule verify.RuleID) situation {
+	for _, n := range needs[rule] {
+		if s[n] == 0 {
+			return n
+		}
+	}
+	return ""
+}
+
+func (s situations) add(t situations) {
+	for k, n := range t {
+		s[k] += n
+	}
+}
+
+// watcher finds the situations of a step, and counts what the peer's counters are compared with.
+type watcher struct {
+	situations
+	tally
+	cms    map[string]int // messages of the connection manager, by their contents
+	viaCM  bool           // the peer accepted a connection
+	before map[requestKey]bool
+}
+
+// requestKey tells requests apart.
+type requestKey struct {
+	out bool // of the tester
+	qpn bth.QPN
+	psn bth.PSN
+}
+
+// tally counts packets, as the tap sees them.
+type tally struct {
+	NAKsSent, NAKsGot, RNRsSent, RNRsGot int // by the peer, and by the tester
+	CNPsSent, CNPsGot, MarkedGot         int
+	BadGot                               int // packets to the peer with a wrong ICRC
+	RequestsAgain, RequestsAgainGot      int // repeated by the peer, and by the tester
+}
+
+func newWatcher() *watcher {
+	return &watcher{situations: situations{}, cms: map[string]int{}, before: map[requestKey]bool{}}
+}
+
+// maxWatched bounds what is remembered of a step.
+const maxWatched = 1 << 16
+
+// see takes the next packet of a step.
+func (w *watcher) see(p *dissect.Packet, rec *pcap.Record) {
+	if p.Kind == dissect.Other {
+		return
+	}
+	if rec.Direction == pcap.In {
+		w.situations[sentPacket]++
+	}
+	if p.Kind != dissect.RoCE {
+		return
+	}
+	f := &p.Frame
+	peers := rec.Direction == pcap.In
+	if !peers && !p.ICRCOK && !p.FlushQuirk {
+		w.BadGot++
+		return // it is dropped there
+	}
+	if !peers && f.CE() && f.Op != bth.CNP {
+		w.MarkedGot++
+	}
+	switch {
+	case f.Op == bth.CNP:
+		if peers {
+			w.CNPsSent++
+			w.situations[sentCNP]++
+		} else {
+			w.CNPsGot++
+			w.situations[gotCNP]++
+		}
+	case p.CM != nil || f.Op.Transport() == bth.UD:
+		w.datagram(p, peers)
+	case f.Info.Flags&bth.Response != 0:
+		w.response(p, peers)
+	default:
+		w.request(p, peers)
+	}
+	if peers && f.PayloadLen() > 0 {
+		w.situations[sentData]++
+		if f.Info.Flags&(bth.First|bth.Last) == bth.First {
+			w.situations[sentLong]++
+		}
+	}
+}
+
+func (w *watcher) datagram(p *dissect.Packet, peers bool) {
+	if !peers {
+		if p.CM != nil && p.CM.Attribute() == cm.AttrMRA {
+			w.situations[gotMRA]++
+		}
+		return
+	}
+	if p.CM == nil {
+		w.situations[sentUD]++
+		return
+	}
+	w.situations[sentCM]++
+	kind := p.CM.Attribute()
+	if s, ok := map[cm.Attribute]situation{cm.AttrREQ: sentREQ, cm.AttrREP: sentREP, cm.AttrDREP: sentDREP, cm.AttrREJ: sentREJ, cm.AttrSIDRREP: sentSIDR}[kind]; ok {
+		w.situations[s]++
+	}
+	w.viaCM = w.viaCM || kind == cm.AttrREP
+	k := string(p.Frame.Payload())
+	if w.cms[k]++; w.cms[k] > 1 && kind != cm.AttrDREP {
+		w.situations[repeatedCM]++
+	}
+}
+
+func (w *watcher) request(p *dissect.Packet, peers bool) {
+	f := &p.Frame
+	if f.Op.Transport() == bth.UC {
+		if peers {
+			w.situations[sentUC]++
+		}
+		return
+	}
+	fl := f.Info.Flags
+	k := requestKey{!peers, f.DestQPN(), f.PSN()}
+	again := w.before[k]
+	if len(w.before) < maxWatched {
+		w.before[k] = true
+	}
+	if peers {
+		w.situations[sentRequest]++
+		if w.viaCM {
+			w.situations[knownAgreement]++
+		}
+		if again {
+			w.situations[repeated]++
+			w.RequestsAgain++
+		}
+	} else if again {
+		w.RequestsAgainGot++
+	}
+	for _, c := range []struct {
+		flag     bth.OpcodeFlags
+		of, once situation // when the peer sends it, and again
+		to       situation // when the peer gets it again
+	}{{bth.Send, sentSend, "", ""}, {bth.Write, sentWrite, "", ""}, {bth.Read, sentRead, sentReadAgain, answeredAgain}, {bth.Atomic, "", "", repliedAtomic}, {bth.AtomicWrite, sentPlacement, "", ""}} {
+		if fl&c.flag == 0 {
+			continue
+		}
+		for _, s := range []struct {
+			situation
+			holds bool
+		}{{c.of, peers}, {c.once, peers && again}, {c.to, !peers && again}} {
+			if s.situation != "" && s.holds {
+				w.situations[s.situation]++
+			}
+		}
+	}
+}
+
+func (w *watcher) response(p *dissect.Packet, peers bool) {
+	note := func(s, got situation, sent, had *int) {
+		switch {
+		case peers:
+			w.situations[s]++
+			*sent++
+		default:
+			w.situations[got]++
+			*had++
+		}
+	}
+	var fatal, fatalGot int
+	if peers {
+		w.situations[sentResponse]++
+		switch fl := p.Frame.Info.Flags; {
+		case fl&bth.Read != 0:
+			w.situations[sentReadOnly]++
+		case fl&bth.Atomic != 0:
+			w.situations[sentAtomic]++
+		}
+	}
+	if p.Frame.Info.Headers&bth.HasAETH == 0 {
+		return
+	}
+	switch s := p.Frame.Syndrome(); {
+	case s.Kind() == bth.KindRNR:
+		note(sentRNR, gotRNR, &w.RNRsSent, &w.RNRsGot)
+	case s == bth.NAKSequence:
+		note(sentNAK, gotNAK, &w.NAKsSent, &w.NAKsGot)
+	case s.Kind() == bth.KindNAK:
+		note(sentFatal, gotFatal, &fatal, &fatalGot)
+	case peers:
+		w.situations[sentACK]++
+	}
+}

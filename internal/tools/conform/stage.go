@@ -1,0 +1,124 @@
+package conform
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/pcap"
+	"github.com/goroce/roce/verify"
+)
+
+// Open opens the tester's device. It puts wrap around each port, directly above the driver. With notify the device answers congestion
+// marks with notifications; without, it need not.
+type Open func(wrap func(link.Port) (link.Port, error), notify bool) (Device, error)
+
+// Device is the tester's device. The Closer closes it.
+type Device struct {
+	*roce.Device
+	Close func() error
+}
+
+// stage is what a step works with: the tester's device with the tap and the faults, and what is known of connections.
+type stage struct {
+	dev    Device
+	rec    *recorder
+	faults []*fault.Port // one for each queue of the interface
+	conns  []verify.Connection
+	driver string
+}
+
+// newStage opens the device.
+func newStage(open Open, rules []fault.Rule, seed uint64, notify bool) (*stage, error) {
+	s := &stage{rec: newRecorder()}
+	var err error
+	s.dev, err = open(func(p link.Port) (link.Port, error) {
+		s.driver = p.Info().Driver
+		p, err := pcap.Wrap(p, nil, pcap.Options{Seen: s.rec.seen})
+		if err != nil {
+			return nil, err
+		}
+		f, err := fault.Wrap(p, fault.Config{Seed: seed, Rules: rules})
+		s.faults = append(s.faults, f)
+		return f, err
+	}, notify)
+	return s, err
+}
+
+// fired counts how often rules have acted.
+func (s *stage) fired() (n uint64) {
+	for _, f := range s.faults {
+		tx, rx := f.Counters()
+		n += tx.Rules + rx.Rules
+	}
+	return n
+}
+
+// lost reports whether the interface of the device was removed.
+func (s *stage) lost() bool {
+	for {
+		e, ok := s.dev.TryNextEvent()
+		if !ok {
+			return false
+		}
+		if e.Type == roce.EventDeviceFatal {
+			return true
+		}
+	}
+}
+
+// connected notes the terms of a connection that two ends have made out of band.
+func (s *stage) connected(near, distant address, t terms, farTimeout uint8, farRetries int) error {
+	a, err := endOf(near)
+	if err != nil {
+		return err
+	}
+	b, err := endOf(distant)
+	if err != nil {
+		return err
+	}
+	a.Timeout, a.Retries, a.Depth = t.Timeout, int(t.Retries), int(t.Reads)
+	b.Timeout, b.Retries, b.Depth = farTimeout, farRetries, int(t.Reads)
+	s.conns = append(s.conns, verify.Connection{Ends: [2]verify.ConnectionEnd{a, b}, MTU: t.MTU})
+	return nil
+}
+
+func endOf(a address) (verify.ConnectionEnd, error) {
+	ip, err := netip.ParseAddr(a.GID)
+	return verify.ConnectionEnd{Addr: ip.Unmap(), QPN: bth.QPN(a.QPN), PSN: bth.PSN(a.PSN)}, err
+}
+
+// save writes the packets of a step to a file of a folder.
+func save(folder, step string, records []pcap.Record) (name string, err error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", err
+	}
+	name = strings.ReplaceAll(step, "/", "-") + ".pcapng"
+	w, err := pcap.Create(filepath.Join(folder, name), 0)
+	if err != nil {
+		return "", err
+	}
+	lt := pcap.Ethernet
+	if len(records) > 0 {
+		lt = records[0].LinkType
+	}
+	if _, err := w.AddInterface(pcap.Interface{Name: "conform", LinkType: lt}); err != nil {
+		return "", errors.Join(err, w.Close())
+	}
+	for i := range records {
+		r := records[i]
+		r.Interface = 0
+		w.Write(&r)
+	}
+	if err := w.Close(); err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return name, nil
+}

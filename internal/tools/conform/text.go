@@ -1,0 +1,288 @@
+package conform
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/goroce/roce/verify"
+)
+
+// marks are the statuses in a text card.
+var marks = map[Status]string{Pass: "pass", Warn: "WARN", Fail: "FAIL", Unknown: "----"}
+
+// errWriter keeps the first error.
+type errWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (w *errWriter) Write(b []byte) (int, error) {
+	if w.err == nil {
+		_, w.err = w.w.Write(b)
+	}
+	return len(b), nil
+}
+
+// WriteText prints the card.
+func (c *Card) WriteText(out io.Writer) error {
+	w := &errWriter{w: out}
+	fmt.Fprintf(w, "conformance of %s (%s): %s\n\n", c.Peer.Host, c.Peer.Kind, c.Sentence())
+	c.writePeer(w)
+	for _, section := range c.sections() {
+		fmt.Fprintf(w, "\n%s\n", sectionTitles[section])
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, s := range c.Steps {
+			if s.Section == section {
+				fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", marks[s.Status], s.Name, s.About, s.Extra())
+			}
+		}
+		tw.Flush()
+	}
+	c.writeFailures(w)
+	c.writeRules(w)
+	c.writeKnown(w)
+	c.writeTimes(w)
+	c.writeCounters(w)
+	return w.err
+}
+
+// sectionTitles are the headings of a card.
+var sectionTitles = map[string]string{sectionClean: "Operations on a sound network", sectionFaults: "Faults in the path", sectionScripts: "Scripts"}
+
+// Sentence is the verdict in words.
+func (c *Card) Sentence() string {
+	broken, known, unjudged := c.ruleCounts()
+	parts := []string{map[Status]string{Pass: "PASS", Warn: "WARNINGS", Fail: "FAIL", Unknown: "NOTHING JUDGED"}[c.Verdict]}
+	parts = append(parts, fmt.Sprintf("%d of %d steps pass", c.count("", Pass), len(c.Steps)))
+	if broken > 0 {
+		parts = append(parts, plural(broken, "rule")+" broken")
+	}
+	if n := c.differing(); n > 0 {
+		parts = append(parts, plural(n, "counter")+" wrong")
+	}
+	if known > 0 {
+		parts = append(parts, plural(known, "known departure"))
+	}
+	if unjudged > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d rules not judged", unjudged, len(c.Rules)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *Card) ruleCounts() (broken, known, unjudged int) {
+	for i := range c.Rules {
+		switch c.Rules[i].Status {
+		case Fail, Warn:
+			broken++
+		case Unknown:
+			unjudged++
+		}
+	}
+	return broken, len(c.Known), unjudged
+}
+
+// differing counts the counters that do not say what the packets say.
+func (c *Card) differing() (n int) {
+	for i := range c.Counters {
+		if !c.Counters[i].Right() {
+			n++
+		}
+	}
+	return n
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (c *Card) writePeer(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(tw, "%s\t%s\n", name, value)
+		}
+	}
+	line("peer", cmp.Or(c.Peer.Software, c.Peer.Kind))
+	line("addresses", strings.Join(c.Peer.Addrs, ", "))
+	line("path MTU", fmt.Sprint(c.Peer.MTU))
+	line("tester", c.Tester+", driver "+c.Driver)
+	line("date", c.Began.UTC().Format("2006-01-02 15:04 MST")+", "+c.Took.Round(100*time.Millisecond).String())
+	tw.Flush()
+	for _, h := range c.Peer.Hints {
+		fmt.Fprintf(w, "the peer %s\n", h)
+	}
+	for _, n := range c.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
+}
+
+// Extra says what else is worth a word of a step.
+func (s *StepResult) Extra() string {
+	var parts []string
+	if s.Faults > 0 {
+		parts = append(parts, plural(int(s.Faults), "fault"))
+	}
+	if s.Repeats != "" {
+		parts = append(parts, "repeated: "+s.Repeats)
+	}
+	if s.Status != Pass {
+		parts = append(parts, s.Why...)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// writeFailures prints what is wrong, with ladders.
+func (c *Card) writeFailures(w io.Writer) {
+	first := true
+	head := func() {
+		if first {
+			fmt.Fprintf(w, "\nFailures\n")
+		}
+		first = false
+	}
+	for _, s := range c.Steps {
+		if s.Status == Fail && len(s.Why) > 0 {
+			head()
+			fmt.Fprintf(w, "  %s: %s\n", s.Name, strings.Join(s.Why, "; "))
+			fmt.Fprint(w, indent(s.Ladder, "    "))
+		}
+		listed := map[verify.RuleID]int{}
+		for i := range s.Findings {
+			f := &s.Findings[i]
+			if !f.failure() {
+				continue
+			}
+			head()
+			if listed[f.Rule]++; listed[f.Rule] > maxListed {
+				continue
+			}
+			fmt.Fprintf(w, "  %s: %s\n", s.Name, f)
+			if f.Ladder != "" {
+				fmt.Fprint(w, indent(f.Ladder, "    "))
+			}
+		}
+		for _, r := range verify.Rules() {
+			if n := listed[r.ID] - maxListed; n > 0 {
+				fmt.Fprintf(w, "  %s: … and %d more of %s\n", s.Name, n, r.ID)
+			}
+		}
+		if s.Script != "" && s.Status == Fail {
+			head()
+			fmt.Fprint(w, indent(s.Script+"\n", "    "))
+		}
+	}
+}
+
+// maxListed is how many findings of a rule a step lists.
+const maxListed = 3
+
+// String describes the finding on a line.
+func (f *Finding) String() string {
+	var frames []string
+	for _, n := range f.Frames {
+		if n > 0 {
+			frames = append(frames, fmt.Sprint(n))
+		}
+	}
+	return fmt.Sprintf("%s %s (IBTA %s), frame %s: %s", f.Severity, f.Rule, f.Section, strings.Join(frames, ", "), f.Sentence)
+}
+
+func indent(text, by string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(by + strings.TrimRight(line, " \n") + "\n")
+	}
+	return b.String()
+}
+
+// writeRules prints the rules by their verdicts, those that were kept in short.
+func (c *Card) writeRules(w io.Writer) {
+	fmt.Fprintf(w, "\nRules\n")
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	kept := 0
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		switch {
+		case r.Status == Fail || r.Status == Warn:
+			fmt.Fprintf(tw, "  %s\t%s\tbroken %s in %s: %s\n", marks[r.Status], r.ID, plural(r.Broken, "time"), strings.Join(r.Steps, ", "), r.Sentence)
+		case r.Status == Pass:
+			kept++
+		}
+	}
+	fmt.Fprintf(tw, "  %s\t%s kept\n", marks[Pass], plural(kept, "rule"))
+	byWhy := map[string][]string{}
+	var whys []string
+	for i := range c.Rules {
+		if r := &c.Rules[i]; r.Status == Unknown {
+			if byWhy[r.Why] == nil {
+				whys = append(whys, r.Why)
+			}
+			byWhy[r.Why] = append(byWhy[r.Why], string(r.ID))
+		}
+	}
+	tw.Flush()
+	for _, why := range whys {
+		fmt.Fprintf(w, "  %s  not judged, %s: %s\n", marks[Unknown], why, strings.Join(byWhy[why], ", "))
+	}
+}
+
+func (c *Card) writeKnown(w io.Writer) {
+	if len(c.Known) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nKnown departures and extensions\n")
+	for _, k := range c.Known {
+		fmt.Fprintf(w, "  %s, %s, rule %s: %s (%s, %s)\n", k.ID, plural(k.Times, "time"), k.Rule, k.Sentence, k.By, k.Doc)
+	}
+}
+
+func (c *Card) writeTimes(w io.Writer) {
+	if len(c.Times) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nTimes of the peer\n")
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "time\tcount\tleast\tmedian\t90 %\t99 %\tmost\t")
+	for _, t := range c.Times {
+		fmt.Fprintf(tw, "%s\t%d\t%v\t%v\t%v\t%v\t%v\t\n", t.Kind, t.Count, round(t.Least), round(t.Median), round(t.P90), round(t.P99), round(t.Most))
+	}
+	tw.Flush()
+}
+
+// round makes a duration short to read.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > time.Second:
+		return d.Round(time.Millisecond)
+	case d > time.Millisecond:
+		return d.Round(time.Microsecond)
+	}
+	return d.Round(100 * time.Nanosecond)
+}
+
+func (c *Card) writeCounters(w io.Writer) {
+	if len(c.Counters) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nCounters of the peer and the packets\n  %d of %d agree\n", len(c.Counters)-c.differing(), len(c.Counters))
+	for i := range c.Counters {
+		if k := &c.Counters[i]; !k.Right() {
+			fmt.Fprintf(w, "  %s  %s: %s is %d, the packets say %d\n", marks[Warn], k.Step, k.Name, k.Peer, k.Trace)
+		}
+	}
+}
+
+// WriteJSON prints the card as one object.
+func (c *Card) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(c)
+}
