@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/machine"
+	"github.com/goroce/roce/internal/tools/conform"
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
@@ -67,7 +68,7 @@ var flagValues = map[string]func() []string{
 }
 
 // Flags whose value is a file.
-var fileFlags = []string{"capture", "out", "dir", "lib", "log"}
+var fileFlags = []string{"capture", "captures", "html", "out", "dir", "lib", "log", "rules", "script"}
 
 // addCompletions adds completions to c and its subcommands: the values of flags, and files only where a
 // file is possible.
@@ -78,6 +79,9 @@ func addCompletions(c *cobra.Command) {
 		}
 		complete := cobra.NoFileCompletions
 		values := flagValues[f.Name]
+		if f.Name == "peer" && c.Name() == "conform" {
+			values = func() []string { return conform.Peers }
+		}
 		if f.Name == "link" && (c.Flags().Lookup("dev") == nil || c.Name() == "run") {
 			values = roce.InterfaceDrivers // a NIC on an interface
 		}

@@ -79,7 +79,7 @@ func newRoot() *cobra.Command {
 	root := group("rocectl", "Software RDMA NICs: run, show, check", rootHelp,
 		demoCommand(), rpingCommand(), pingpongCommand(), perfCommand(),
 		rstreamCommand(), riostreamCommand(), fiPingpongCommand(),
-		runCommand(), topCommand(), impairCommand(), scriptCommand(),
+		runCommand(), topCommand(), impairCommand(), scriptCommand(), conformCommand(),
 		cmCommand(), devCommand(), nicCommand(), pcapCommand(),
 		completionCommand(), manCommand(), versionCommand())
 	root.Version = thisVersion().Version

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/machine"
+	"github.com/goroce/roce/internal/tools/conform"
+	"github.com/goroce/roce/internal/tools/scripted"
+	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/udp"
+	"github.com/goroce/roce/qp"
+	"github.com/goroce/roce/script"
+	"github.com/goroce/roce/verify"
+)
+
+const conformHelp = `Test a live RoCE peer, and print a report card: operations of all kinds on a sound
+network, the same with faults in the path, and scripts. Every packet of the peer is
+judged by the rules of the standard (pcap verify). The card has the verdicts, ladders of
+what went wrong, the times of the peer, and what could not be judged and why.
+
+An adapter or a kernel is tested through programs that everybody has: with --peer perftest
+the servers of perftest, with --peer rping one server of rping. --commands prints what to
+start there. "rocectl conform --serve" is a peer that can do everything: this stack on
+another host, or whatever speaks its control protocol (docs/conform.md). The faults are
+made at this end of the wire, so nothing stands in between, and nothing is changed on either
+host. --rules adds experiments: rule files of rocectl impair.
+
+--self needs no other host: it tests this stack, in this process, over UDP sockets of the
+loopback.
+
+Exits with 0 if the peer passes, with 3 if there are only warnings, and with 1 if it fails or
+could not be tested to the end.`
+
+// conformFlags are the flags of "conform".
+type conformFlags struct {
+	cfg                                   conform.Config
+	dev                                   *deviceFlags
+	serve, self, list, commands, asJSON   bool
+	html, junit, only, peerArgs, cnpScope string
+	rules, scripts                        []string
+}
+
+func conformCommand() *cobra.Command {
+	var f conformFlags
+	c := &cobra.Command{
+		Use:   "conform [flags] [HOST]",
+		Short: "Test a live peer by the standard, and print a report card",
+		Long:  conformHelp + "\n" + deviceHelp,
+		Example: `  rocectl conform --self --only clean/
+  rocectl conform --serve --dev eth0                               # on the peer's host
+  rocectl conform 10.0.0.2 --html card.html --captures card
+  rocectl conform --peer perftest --commands 10.0.0.2 | ssh 10.0.0.2 sh
+  rocectl conform --peer perftest --wait 60s 10.0.0.2
+  rocectl conform --list`,
+		Args: arguments(0, 1),
+	}
+	fl := c.Flags()
+	fl.BoolVar(&f.serve, "serve", false, "be the peer; HOST is the address to listen on")
+	fl.BoolVar(&f.self, "self", false, "test this stack, in this process")
+	fl.StringVar(&f.cfg.Peer, "peer", conform.PeerServe, "what the peer runs: "+usage.OrList(conform.Peers))
+	fl.Uint16VarP(&f.cfg.Port, "port", "p", 0, "port of the peer: of TCP and the connection manager; of perftest's first server; of rping (0: "+fmt.Sprint(conform.DefaultPort)+", 18600, 7174)")
+	fl.BoolVar(&f.commands, "commands", false, "print what to start on the peer's host")
+	fl.StringVar(&f.peerArgs, "peer-args", "", "more `ARGUMENTS` for these commands, as \"-x 1\" for the GID of perftest")
+	fl.BoolVar(&f.list, "list", false, "list the steps")
+	fl.StringVar(&f.only, "only", "", "only steps whose names match this `REGEXP`")
+	fl.StringArrayVar(&f.rules, "rules", nil, "rule `FILE` of rocectl impair, one more experiment (repeatable)")
+	fl.StringVar(&f.cfg.Kind, "kind", "", "what scripts take the peer for: us, rxe-6.12 or another word (default: what it says, or adapter)")
+	fl.StringArrayVar(&f.scripts, "script", nil, "script `FILE` of rocectl script, one more (repeatable)")
+	fl.IntVar(&f.cfg.MTU, "mtu", 0, "path MTU (0: the largest that both ends can)")
+	fl.DurationVar(&f.cfg.Limit, "limit", 30*time.Second, "longest time of a step")
+	fl.DurationVar(&f.cfg.Wait, "wait", 5*time.Second, "how long to wait for a server that is not there yet")
+	fl.StringVar(&f.cfg.Captures, "captures", "", "write the packets of each step to the folder `DIR`")
+	fl.StringVar(&f.html, "html", "", "write the card as a page to `FILE`")
+	fl.StringVar(&f.junit, "junit", "", "write the card as JUnit's XML to `FILE`")
+	fl.BoolVar(&f.asJSON, "json", false, "print the card as one JSON object")
+	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
+	fl.DurationVar(&f.cfg.CNP, "cnp-interval", 0, "least time between two CNPs (0: any)")
+	fl.StringVar(&f.cnpScope, "cnp-scope", string(verify.ByQueuePair), "what CNPs are paced by: qp, addresses, destination or port")
+	f.dev = addDeviceFlags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := f.validate(); err != nil {
+			return err
+		}
+		switch {
+		case f.serve:
+			return f.runServe(c, args)
+		case f.list:
+			return f.runList(c.OutOrStdout())
+		}
+		return f.run(c, args)
+	}
+	return c
+}
+
+// validate checks what does not depend on the command's argument.
+func (f *conformFlags) validate() (err error) {
+	if err := f.dev.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case f.dev.Link == machine.LinkMem:
+		return usage.Errorf("--link mem: the peer is another process; --self tests this stack in this one")
+	case f.dev.Polled:
+		return usage.Errorf("--poll: the device must answer while nobody polls it")
+	case f.dev.Capture != "" && !f.serve:
+		return usage.Errorf("--capture: each step has a capture of its own, see --captures")
+	case f.serve && (f.self || f.list || f.commands):
+		return usage.Errorf("--serve excludes --self, --list and --commands")
+	case f.cfg.Limit <= 0 || f.cfg.Wait < 0 || f.cfg.CNP < 0:
+		return usage.Errorf("--limit %v, --wait %v and --cnp-interval %v: want positive times", f.cfg.Limit, f.cfg.Wait, f.cfg.CNP)
+	}
+	if f.only != "" {
+		if f.cfg.Only, err = regexp.Compile(f.only); err != nil {
+			return usage.Errorf("--only: %v", err)
+		}
+	}
+	f.cfg.CNPScope = verify.Scope(f.cnpScope)
+	if !slices.Contains(verify.Scopes, f.cfg.CNPScope) {
+		return usage.Errorf("--cnp-scope: %q is none of %v", f.cnpScope, verify.Scopes)
+	}
+	for _, name := range f.rules {
+		file, err := impair.Load(name)
+		if err != nil {
+			return err
+		}
+		f.cfg.Rules = append(f.cfg.Rules, file)
+	}
+	for _, name := range f.scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		s, err := script.Parse(name, string(text))
+		if err != nil {
+			return err
+		}
+		s.Name = strings.TrimSuffix(filepath.Base(name), script.Extension)
+		f.cfg.Scripts = append(f.cfg.Scripts, s)
+	}
+	f.cfg.PeerArgs = strings.Fields(f.peerArgs)
+	f.cfg.Tester = software()
+	return usage.OneOf("--peer", f.cfg.Peer, conform.Peers...)
+}
+
+// software is what this program calls itself.
+func software() string { return "rocectl " + thisVersion().Version }
+
+// runServe is the peer.
+func (f *conformFlags) runServe(c *cobra.Command, args []string) error {
+	port := f.cfg.Port
+	if port == 0 {
+		port = conform.DefaultPort
+	}
+	t := tool{overTCP: true, server: func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
+		return conform.Serve(ctx, d, addr, conform.ServeConfig{Software: software(), Log: func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }}, listening)
+	}}
+	return f.dev.run(c, endpoint{server: true, host: strings.Join(args, ""), port: port}, t)
+}
+
+func (f *conformFlags) runList(out io.Writer) error {
+	list, err := conform.List(f.cfg)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, s := range list {
+		fmt.Fprintf(w, "%s\t%s\n", s.Name, s.About)
+	}
+	return w.Flush()
+}
+
+// run tests a peer.
+func (f *conformFlags) run(c *cobra.Command, args []string) error {
+	ctx := c.Context()
+	switch {
+	case f.self && len(args) > 0:
+		return usage.Errorf("--self needs no HOST")
+	case f.self && f.cfg.Peer != conform.PeerServe:
+		return usage.Errorf("--self: the peer is this stack, not %s", f.cfg.Peer)
+	case f.self:
+		stop, err := f.startSelf(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	case len(args) == 0:
+		return usage.Errorf("the address of the peer is missing, or --self")
+	default:
+		var err error
+		if f.cfg.Host, err = resolve(ctx, args[0]); err != nil {
+			return err
+		}
+	}
+	f.cfg.Open = func(wrap func(link.Port) (link.Port, error), notify bool) (conform.Device, error) {
+		flags := f.dev.Flags
+		if notify && flags.DCQCN == "" {
+			flags.DCQCN = fmt.Sprint(lineRate)
+		}
+		flags.Wrap = wrap
+		d, err := flags.Open(netip.Addr{}, f.cfg.Host, c.ErrOrStderr())
+		if err != nil {
+			return conform.Device{}, err
+		}
+		return conform.Device{Device: d.Device, Close: d.Close}, nil
+	}
+	f.cfg.Wire = f.wire
+	if f.commands {
+		lines, err := conform.Commands(ctx, f.cfg)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			fmt.Fprintf(c.OutOrStdout(), "%s &\n", line)
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), "wait")
+		return err
+	}
+	f.cfg.Stepped = func(s conform.StepResult) {
+		fmt.Fprintf(c.ErrOrStderr(), "%-7s %s\n", s.Status, s.Name)
+	}
+	card, err := conform.Run(ctx, f.cfg)
+	if card == nil {
+		return advise(err)
+	}
+	return errors.Join(f.write(c.OutOrStdout(), card), outcome(card, err))
+}
+
+// wire opens the way of scripts to the peer.
+func (f *conformFlags) wire(ctx context.Context, quiet time.Duration) (*script.Wire, error) {
+	w := scripted.WireConfig{Dev: f.dev.Dev, Link: f.dev.Link, Peer: f.cfg.Host, Quiet: quiet}
+	switch {
+	case f.cfg.Host.IsLoopback() && f.cfg.Host.Is4(): // which no interface leads to
+		own := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		p, err := udp.Open(udp.Config{Addr: own})
+		if err != nil {
+			return nil, err
+		}
+		return &script.Wire{Port: p, Own: bth.GIDFrom(own), Peer: bth.GIDFrom(f.cfg.Host), Quiet: quiet}, nil
+	case !slices.Contains(scripted.Links, w.Link):
+		w.Link = scripted.Links[0]
+	}
+	return scripted.OpenWire(ctx, w)
+}
+
+// outcome is the error of a command with a card.
+func outcome(card *conform.Card, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("the test is not complete: %w", err)
+	case card.Verdict == conform.Pass:
+		return nil
+	case card.Verdict == conform.Warn:
+		return exitError{errors.New("the peer passes with warnings"), exitWarnings}
+	case card.Verdict == conform.Unknown:
+		return errors.New("nothing could be judged")
+	}
+	return errors.New("the peer fails")
+}
+
+// write prints the card, and writes the files that were asked for.
+func (f *conformFlags) write(out io.Writer, card *conform.Card) error {
+	for _, file := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{{f.html, card.WriteHTML}, {f.junit, card.WriteJUnit}} {
+		if file.name == "" {
+			continue
+		}
+		w, err := os.Create(file.name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(file.write(w), w.Close()); err != nil {
+			return fmt.Errorf("%s: %w", file.name, err)
+		}
+	}
+	if f.asJSON {
+		return card.WriteJSON(out)
+	}
+	return card.WriteText(out)
+}
+
+// lineRate is the rate of the line in Gb/s where congestion control is on only to have notifications.
+const lineRate = 10
+
+// startSelf starts a peer in this process, on the first free address of the loopback.
+func (f *conformFlags) startSelf(ctx context.Context) (stop func(), err error) {
+	f.dev.Link, f.dev.Dev = "udp", ""
+	options := roce.Options{Congestion: &roce.DCQCN{LineRate: lineRate * qp.Gbps}} // so that it sends CNPs
+	var d *roce.Device
+	for last := byte(2); last < 32; last++ {
+		if f.cfg.Host = netip.AddrFrom4([4]byte{127, 0, 0, last}); d == nil {
+			if d, err = roce.OpenAddr(f.cfg.Host, roce.InterfaceConfig{Options: options, Exclusive: true}); err == nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("no address of the loopback is free for the peer: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	at, ended := make(chan netip.AddrPort, 1), make(chan error, 1)
+	go func() {
+		ended <- conform.Serve(ctx, d, netip.AddrPortFrom(f.cfg.Host, 0).String(), conform.ServeConfig{Software: software()}, func(a netip.AddrPort) { at <- a })
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+		d.Close()
+	}
+	select {
+	case a := <-at:
+		f.cfg.Port = a.Port()
+		return stop, nil
+	case err := <-ended:
+		cancel()
+		return nil, errors.Join(err, d.Close())
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/internal/netlab"
+)
+
+// Over packet sockets between two namespaces the card has the headers, and marks on single packets. An interface of the tester that is removed ends the test with
+// an error that says so.
+func TestConformOnInterfaces(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	srv := &announced{ready: make(chan struct{})}
+	served := make(chan int, 1)
+	go func() {
+		code := exitFailed
+		a.Do(t, func() {
+			code = run(ctx, strings.Fields("conform --serve --link raw --dcqcn=10 "+a.IP4.String()), srv, srv)
+		})
+		served <- code
+	}()
+	select {
+	case <-srv.ready:
+	case code := <-served:
+		t.Fatalf("server: exit %d, %s", code, srv)
+	}
+	test := func(only, limit string, errs *announced) (int, string) {
+		var out bytes.Buffer
+		code := exitFailed
+		b.Do(t, func() {
+			code = run(t.Context(), []string{"conform", "--link", "raw", "--limit", limit, "--only", only, a.IP4.String()}, &out, errs)
+		})
+		return code, out.String()
+	}
+	code, out := test("clean/(write|cm)/|mark/write/tester|script/headers/(ttl|wrong-udp|in-order)", "1m", &announced{ready: make(chan struct{})})
+	if code != exitOK || !strings.Contains(out, "PASS, 7 of 8 steps pass") || !strings.Contains(out, "with a CNP") || strings.Contains(out, "ip-header") || !strings.Contains(out, "hop limits [64]") {
+		t.Errorf("exit status %d\n%s", code, out)
+	}
+	errs := &announced{text: "clean/read/tester", ready: make(chan struct{})}
+	removed := make(chan error, 1)
+	go func() {
+		<-errs.ready
+		removed <- b.Netlink().LinkDel(b.Link())
+	}()
+	began := time.Now()
+	code, out = test("", "15s", errs)
+	if err := <-removed; err != nil {
+		t.Fatal(err)
+	}
+	if code != exitFailed || !strings.Contains(errs.String(), "the tester's own device") || !strings.Contains(out, "not run: ") || strings.Contains(out, "FAIL") {
+		t.Errorf("exit status %d after %v, %s\n%s", code, time.Since(began), errs, out)
+	}
+	stop()
+	if code := <-served; code != exitOK {
+		t.Errorf("server: exit %d, %s", code, srv)
+	}
+}
