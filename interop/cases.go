@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,6 +78,7 @@ type testCase struct {
 	link     string // of our side; empty: raw
 	program  bool   // our side is rdma-core's program on our libraries instead of rocectl
 	between  between
+	tested   tested
 	inGo     bool // our side is the example of this module that does what the tool does
 }
 
@@ -103,6 +105,8 @@ func (c testCase) name() string {
 		parts = append(parts, c.link)
 	}
 	switch {
+	case c.tested.peer != "":
+		return "conform/" + c.tested.peer
 	case c.between.rules != "":
 		name := "impair/" + c.tool.name + "/" + c.between.rules
 		if c.between.inside {
@@ -221,12 +225,15 @@ func allCases() []testCase {
 	// Of rdma-core's clients only rping's ends after a disconnect in mid-transfer.
 	add(testCase{scenario: killed}, rping)
 	add(testCase{scenario: stopped}, rping)
-	return append(all, betweenCases()...)
+	return slices.Concat(all, betweenCases(), conformCases())
 }
 
 // usual is how long a case takes beside others: one that loses packets waits for timers.
 func (c testCase) usual() time.Duration {
-	if c.impair.lossy {
+	switch {
+	case c.tested.peer != "":
+		return 30 * time.Second
+	case c.impair.lossy:
 		return 3 * time.Second
 	}
 	return time.Second

@@ -53,6 +53,9 @@ func (o *options) has(kernel string, c testCase) bool {
 	if c.onCard() {
 		return hasCards(kernel)
 	}
+	if c.tested.peer != "" && !o.all {
+		return kernel == o.at(before)
+	}
 	if c.between.rules != "" {
 		return kernel == o.at(before) // one kernel: it needs a guest more
 	}
