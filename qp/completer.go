@@ -53,7 +53,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 			return
 		}
 	}
-	if r.single.isOn() {
+	if r.single.looks() {
 		if q.singleAnswered(now, p.Op&^q.base == bth.RCAck && p.Syndrome().Kind() == bth.KindACK); q.state == Err {
 			return
 		}
@@ -77,7 +77,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // reports false, at most data are in place already, which handleOutstanding writes again.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
-	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || q.repair != nil && (r.missing != nil || r.single.on) {
+	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || q.repair != nil && (r.missing != nil || r.single.looks()) {
 		return false
 	}
 	w := q.sq.at(q.sq.head)

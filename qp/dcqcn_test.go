@@ -399,6 +399,49 @@ func TestDCQCNPace(t *testing.T) {
 	}
 }
 
+// TestDCQCNRepair: a request or a part of a READ that a repair sends again waits for its turn as any other request.
+func TestDCQCNRepair(t *testing.T) {
+	slow := &qp.DCQCN{LineRate: 10 * qp.Gbps, AlphaInterval: time.Hour, IncreaseInterval: time.Hour, IncreaseBytes: 1 << 40} // down to 10 Mb/s
+	paced := func(b *bench, least time.Duration, want line) {
+		b.t.Helper()
+		b.wantSilence()
+		start := b.net.now
+		for i := 0; i < 100 && len(b.out) == 0; i++ {
+			b.net.now = b.NextTimeout()
+			b.HandleTimeout(b.net.now)
+			b.collect()
+		}
+		b.wantSent(want)
+		if took := b.net.now.Sub(start); took < least {
+			b.t.Errorf("it was sent after %v, not before %v is its turn", took, least)
+		}
+	}
+	t.Run("single", func(t *testing.T) { // a packet takes 885 µs, and a batch of 50 µs is saved
+		b, _, m := client(t, pairConfig{cc: slow, repair: true, repairB: true, timeout: 14})
+		b.timed(send(m, 1), s0)
+		b.post(qp.SendWR{Opcode: qp.Write, SG: []mr.SGE{m.SGE(0, 8192)}, RemoteAddr: 0x1000, RKey: 0x77})
+		b.sent()
+		b.slowed(12)
+		b.inject(nak(bth.NAKSequence, s0.Add(2)))
+		b.wantSent(line{bth.RCWriteMiddle, s0.Add(2)})
+		b.after(20 * us)
+		b.inject(nak(bth.NAKSequence, s0.Add(5)))
+		paced(b, 800*us, line{bth.RCWriteMiddle, s0.Add(5)})
+	})
+	t.Run("READ", func(t *testing.T) { // a request takes 78 µs
+		b, _, data, m := repairing(t, pairConfig{cc: slow, timeout: 14})
+		for range 3 {
+			b.post(read(m, 2048))
+		}
+		b.sent()
+		b.slowed(12)
+		b.inject(part(bth.RCReadResponseFirst, data, 6144, 0))
+		b.inject(part(bth.RCReadResponseLast, data, 6144, 5))
+		b.wantSent(line{bth.RCReadRequest, s0.Add(1)}, line{bth.RCReadRequest, s0.Add(2)})
+		paced(b, 100*us, line{bth.RCReadRequest, s0.Add(4)})
+	})
+}
+
 // slowed halves the rate of an engine n times and posts.
 func (b *bench) slowed(n int, wrs ...qp.SendWR) *bench {
 	for range n {

@@ -18,6 +18,9 @@ func (q *QP) RetryTimeout() mono.Time {
 // InFlight is how many packets may be on the way now.
 func (q *QP) InFlight() int { return int(q.requester.window) }
 
+// SentTwice reports whether outstanding requests may have been sent more than once.
+func (q *QP) SentTwice() bool { return q.requester.single.twiceValid }
+
 // HandleSlowly is HandlePacket without the short ways.
 func (q *QP) HandleSlowly(now mono.Time, p *frame.Packet) {
 	r := &q.requester

@@ -340,3 +340,33 @@ func TestSingleTrialAfterTimeout(t *testing.T) {
 	b.collect()
 	b.wantSent(line{bth.RCReadRequest, s0.Add(1)}, line{bth.RCSendOnly, s0.Add(2)}, line{bth.RCSendOnly, s0.Add(3)}, line{bth.RCSendOnly, s0.Add(4)})
 }
+
+// TestSingleTwice: what was sent twice is forgotten when it is acknowledged. Half of all PSNs later it would seem to be
+// outstanding.
+func TestSingleTwice(t *testing.T) {
+	b := singly(t, pairConfig{})
+	b.after(20 * time.Microsecond)
+	b.inject(ack(s0.Add(2)))
+	b.sent() // goes back
+	b.inject(ack(s0.Add(7)))
+	if !b.SentTwice() {
+		t.Error("one of the requests that were sent twice is outstanding")
+	}
+	b.inject(ack(s0.Add(8)))
+	b.wantDone(cq.Success)
+	if b.SentTwice() {
+		t.Error("all requests that were sent twice are acknowledged")
+	}
+	for _, n := range []int{8, 1024} { // with the short cut for READs
+		b, _, data, m := repairing(t, pairConfig{})
+		b.post(read(m, n))
+		b.sent()
+		b.expire()
+		b.wantSent(line{bth.RCReadRequest, s0})
+		b.inject(packet{op: bth.RCReadResponseOnly, psn: s0, syndrome: bth.AckNoCredits, payload: data[:n]})
+		b.wantDone(cq.Success)
+		if b.SentTwice() {
+			t.Error("the READ that was sent twice is complete")
+		}
+	}
+}

@@ -427,10 +427,7 @@ func (q *QP) emitPart(sink frame.Sink, a *ask) (res emission) {
 	}
 	r.next, q.sq.cur, r.reads = next, cur, reads
 	if res == emitted {
-		q.cnt.SentPkts++
-		q.cnt.RetransPkts++
-		q.incidents().Retransmitted++
-		q.cnt.PartialReads++
+		q.repaired(&q.cnt.PartialReads)
 	}
 	return res
 }

@@ -89,10 +89,13 @@ func (q *QP) repairBy(r *Repair) {
 	}
 }
 
-// emitRepairs sends what repairs have to send. others reports whether requests that are not repairs may
-// follow, and whether there are any.
+// emitRepairs sends what repairs have to send, no faster than congestion control allows. others reports
+// whether requests that are not repairs may follow, and whether there are any.
 func (q *QP) emitRepairs(now mono.Time, sink frame.Sink) (res emission, others bool) {
 	r := &q.requester
+	if q.cc != nil && (r.single.due || r.repairDue) && q.cc.hold() {
+		return idle, false
+	}
 	if r.single.on {
 		if r.single.due {
 			if res = q.emitSingle(now, sink); res != idle || q.state == Err {
@@ -109,6 +112,17 @@ func (q *QP) emitRepairs(now mono.Time, sink frame.Sink) (res emission, others b
 		}
 	}
 	return idle, q.sq.cur != q.sq.tail || r.probe
+}
+
+// repaired counts and pays for a request that a repair has sent again.
+func (q *QP) repaired(repairs *uint64) {
+	q.cnt.SentPkts++
+	q.cnt.RetransPkts++
+	q.incidents().Retransmitted++
+	*repairs++
+	if q.cc != nil {
+		q.cc.spend()
+	}
 }
 
 // repairTimeouts handles the deadlines of repairs and of gaps that have been reached.

@@ -55,8 +55,8 @@ type single struct {
 	sent       mono.Time
 	wakeAt     mono.Time     // when to send it again, or to look for the next
 	rtt, dev   time.Duration // smoothed time to the answer
-	twice      bth.PSN       // requests before it may have been sent more than once
-	twiceValid bool
+	twice      bth.PSN       // outstanding requests before it may have been sent more than once
+	twiceValid bool          // there are such requests
 }
 
 // repairsSingly reports whether a NAK for h costs the missing request only, and begins or goes
@@ -161,10 +161,7 @@ func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 	r.next, q.sq.cur, r.reads, r.probe = next, cur, reads, probe
 	switch res {
 	case emitted:
-		q.cnt.SentPkts++
-		q.cnt.RetransPkts++
-		q.incidents().Retransmitted++
-		q.cnt.SingleRepairs++
+		q.repaired(&q.cnt.SingleRepairs)
 		s.due, s.sent, s.max = false, now, r.max
 		s.wakeAt = now.Add(r.singleWait() << min(s.tries, maxRepeats))
 		s.tries = min(s.tries+1, maxRepeats+1)
@@ -186,8 +183,11 @@ func (r *requester) singleWait() time.Duration {
 	return max(rtt+2*dev, rtt*5/4, minAskWait)
 }
 
-// isOn and isDue report what on and due are; false for queue pairs that go back.
+// isOn reports whether a request was sent, or is due, and not answered. It is false for queue pairs that go back.
 func (s *single) isOn() bool { return s != nil && s.on }
+
+// looks reports whether singleAnswered has to see each answer.
+func (s *single) looks() bool { return s != nil && (s.on || s.twiceValid) }
 
 // stop ends the repair in progress.
 func (s *single) stop() {
@@ -240,6 +240,9 @@ func (q *QP) singleFailed(now mono.Time) {
 func (q *QP) singleAnswered(now mono.Time, exact bool) {
 	r := &q.requester
 	s := r.single
+	if s.twiceValid && !r.acked.Less(s.twice) {
+		s.twiceValid = false // nothing of it is outstanding; in a while the PSN would seem to be a later one
+	}
 	done := r.acked
 	if e := r.missing; e != nil && done.Less(e.known) {
 		done = e.known
