@@ -245,6 +245,9 @@ func (q *QP) placeEarly(w *sendWQE, p *frame.Packet, psn bth.PSN) bool {
 	case kindRead:
 		off := uint32(psn.Sub(w.first)) * q.mtu
 		data := p.Payload()
+		if off == 0 { // the cursor may be that of an earlier work request with the same index
+			q.requester.scatter = cursor{}
+		}
 		return uint32(len(data)) == min(q.mtu, w.length-off) && q.scatter(q.sq.list(w), &c, off, data) == mr.OK
 	case kindAtomic:
 		var buf [mr.MaxOperand]byte

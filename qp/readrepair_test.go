@@ -378,3 +378,40 @@ func TestReadRepairGranted(t *testing.T) {
 		t.Fatal("data differ")
 	}
 }
+
+// TestReadRepairPlaces: data go to their place although the first response to a READ came early. The place in the list
+// of the READ before, which had the same slot of the send queue, counts no more.
+func TestReadRepairPlaces(t *testing.T) {
+	b, mem, data, m := repairing(t, pairConfig{})
+	psn := s0
+	post := func(at int, parts ...int) {
+		wr := read(m, 0)
+		wr.SG = nil
+		for _, n := range parts {
+			wr.SG = append(wr.SG, m.SGE(at, n))
+			at += n
+		}
+		b.post(wr)
+	}
+	answer := func(op bth.Opcode, i, n int) {
+		b.inject(packet{op: op, psn: psn.Add(i), syndrome: bth.AckNoCredits, payload: data[i*1024 : i*1024+n]})
+	}
+	post(0, 8)
+	post(1024, 300, 64)
+	b.sent()
+	answer(bth.RCReadResponseOnly, 0, 8)
+	answer(bth.RCReadResponseOnly, 1, 364)
+	b.wantDone(cq.Success, cq.Success)
+	psn = psn.Add(2)
+	clear(mem)
+	b.post(qp.SendWR{Opcode: qp.FetchAdd, SG: []mr.SGE{m.SGE(0, 8)}, RemoteAddr: 0x1000, RKey: 0x77})
+	post(1024, 1735, 312)
+	b.sent()
+	answer(bth.RCReadResponseFirst, 1, 1024)
+	b.inject(packet{op: bth.RCAtomicAck, psn: psn, syndrome: bth.AckNoCredits})
+	answer(bth.RCReadResponseLast, 2, 1023)
+	b.wantDone(cq.Success, cq.Success)
+	if !bytes.Equal(mem[1024:3071], data[1024:3071]) {
+		t.Error("data differ")
+	}
+}
