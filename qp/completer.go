@@ -54,7 +54,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		}
 	}
 	if r.single.looks() {
-		if q.singleAnswered(now, p.Op&^q.base == bth.RCAck && p.Syndrome().Kind() == bth.KindACK); q.state == Err {
+		if q.singleAnswered(now, q.standing(p)); q.state == Err {
 			return
 		}
 	}
@@ -117,8 +117,11 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 			q.lostAnswer(now, psn)
 		} else if found && r.acked.Less(r.max) && q.state != Err {
 			// The peer was waiting for the packet that the probe repeated. It has
-			// dropped the packets behind it, which came too early.
-			q.retry(now)
+			// dropped the packets behind it, which came too early, or holds them and
+			// misses the next one, too.
+			if !r.single.knownToHold() || !q.repairsSingly(now, r.acked) {
+				q.retry(now)
+			}
 		}
 		return
 	}

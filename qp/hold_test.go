@@ -370,3 +370,71 @@ func TestSingleTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestSingleBusy: a peer that still answers what came before is not asked again, and not taken for one that drops.
+func TestSingleBusy(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{timeout: 14, rd: 8})
+	b.timed(send(m, 1), s0)
+	for range 4 {
+		b.post(read(m, 2048))
+	}
+	b.sent()
+	answer := func(i int) {
+		b.inject(packet{op: bth.RCReadResponseMiddle, psn: s0.Add(1 + i), syndrome: bth.AckNoCredits, payload: data[:1024]})
+	}
+	wait := func(d time.Duration) {
+		end := b.net.now.Add(d)
+		for b.NextTimeout() <= end {
+			b.net.now = b.NextTimeout()
+			b.HandleTimeout(b.net.now)
+			b.collect()
+		}
+		b.net.now = end
+	}
+	b.after(20 * time.Microsecond)
+	answer(0)
+	answer(1)
+	b.inject(nak(bth.NAKSequence, s0.Add(1+2))) // the second request is missing
+	b.wantSent(line{bth.RCReadRequest, s0.Add(1 + 2)})
+	for i := 2; i < 4; i++ {
+		answer(i) // which ends the repair, but does not tell yet whether the peer has held the third
+	}
+	b.after(10 * time.Microsecond)
+	for i := 4; i < 7; i++ {
+		answer(i)
+		wait(15 * time.Microsecond)
+	}
+	b.wantSilence()
+	answer(7)
+	b.wantDone(cq.Success, cq.Success, cq.Success, cq.Success)
+	if c := b.cnt; c.SingleRepairs != 1 || c.CompleterRetryErr != 0 {
+		t.Errorf("%d requests were sent alone, and the requester went back %d times", c.SingleRepairs, c.CompleterRetryErr)
+	}
+}
+
+// TestLossyProbe: where packets were lost the requester finds out sooner that nothing comes any more.
+func TestLossyProbe(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{timeout: 14})
+	b.timed(send(m, 1), s0)
+	probe := func() time.Duration { // after which it would send one
+		b.post(read(m, 1024))
+		psn := b.sent()[0].PSN()
+		wait := b.NextTimeout().Sub(b.net.now)
+		b.after(20 * time.Microsecond)
+		b.inject(packet{op: bth.RCReadResponseOnly, psn: psn, syndrome: bth.AckNoCredits, payload: data[:1024]})
+		b.wantDone(cq.Success)
+		return wait
+	}
+	before := probe()
+	b.post(read(m, 2048))
+	first := b.sent()[0].PSN()
+	b.after(20 * time.Microsecond)
+	b.inject(packet{op: bth.RCReadResponseLast, psn: first.Add(1), syndrome: bth.AckNoCredits, payload: data[:1024]})
+	b.sent()
+	b.after(20 * time.Microsecond)
+	b.inject(packet{op: bth.RCReadResponseOnly, psn: first, syndrome: bth.AckNoCredits, payload: data[:1024]})
+	b.wantDone(cq.Success)
+	if after := probe(); after > before/2 {
+		t.Errorf("a probe after %v where a response was lost, before that after %v", after, before)
+	}
+}

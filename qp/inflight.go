@@ -31,10 +31,13 @@ import (
 // message follows, the probe requests the ACK.
 
 // Bounds of the wait for a probe, and the wait before a round trip was measured. minProbe
-// is well above the time that a busy peer may take to get a processor. No wait is longer
-// than half of the ACK timeout.
+// is well above the time that a busy peer may take to get a processor: a probe in vain may
+// make the requester go back. Where a packet was lost before, lossyProbe is the bound, if the
+// probe cannot do that: the peer holds what comes behind a missing request, or the probe is a
+// READ or atomic. No wait is longer than half of the ACK timeout.
 const (
 	minProbe   = 1 * time.Millisecond
+	lossyProbe = minProbe / 4
 	firstProbe = 4 * time.Millisecond
 )
 
@@ -138,7 +141,7 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 func (q *QP) mayOmitAckReq(now mono.Time, w *sendWQE) bool {
 	r := &q.requester
 	return !q.alwaysAckReq && !q.signals(w) && w.length <= q.mtu && r.next == r.max && q.state == RTS &&
-		now.Sub(r.ackReqAt) < ackReqInterval && r.unrequested() < maxUnrequested && r.srtt > 0 && r.wait() <= r.timeout/2 &&
+		now.Sub(r.ackReqAt) < ackReqInterval && r.unrequested() < maxUnrequested && r.srtt > 0 && q.wait() <= r.timeout/2 &&
 		int(q.sq.cur-q.sq.head) < q.sq.cap()/unrequestedPart
 }
 
@@ -218,24 +221,35 @@ func (f *inFlight) wentBack(now mono.Time, lost bool) {
 }
 
 // armProbe starts the probe timer. Each probe without an answer doubles the wait.
-func (f *inFlight) armProbe(now mono.Time, timeout time.Duration) {
-	wait := f.wait() << f.probes
-	if timeout == 0 || wait > timeout/2 {
-		f.probeAt = mono.Never
+func (q *QP) armProbe(now mono.Time) {
+	r := &q.requester
+	wait := q.wait() << r.probes
+	if r.timeout == 0 || wait > r.timeout/2 {
+		r.probeAt = mono.Never
 		return
 	}
-	f.probeAt = now.Add(wait)
+	r.probeAt = now.Add(wait)
 }
 
 // disarmProbe stops the probe timer until the next progress.
 func (f *inFlight) disarmProbe() { f.armedAt, f.probeAt = mono.Never, mono.Never }
 
 // wait returns how long the first probe waits.
-func (f *inFlight) wait() time.Duration {
-	if f.srtt == 0 {
+func (q *QP) wait() time.Duration {
+	r := &q.requester
+	if r.srtt == 0 {
 		return firstProbe
 	}
-	return max(f.srtt+4*f.rttvar, minProbe)
+	least := minProbe
+	if r.learnt != nil && (r.single.peer == holds || r.askRTT > 0 && q.awaitsData()) {
+		least = lossyProbe
+	}
+	return max(r.srtt+4*r.rttvar, least)
+}
+
+// awaitsData reports whether the oldest request is a READ or atomic.
+func (q *QP) awaitsData() bool {
+	return q.sq.head != q.sq.tail && q.sq.at(q.sq.head).kind.brings()
 }
 
 // stale reports whether an answer which says that a packet is missing comes too early to be
@@ -251,7 +265,7 @@ func (q *QP) probeTimeout(now mono.Time) {
 	}
 	r.probe, r.full = true, false
 	r.probes++
-	r.armProbe(now, r.timeout)
+	q.armProbe(now)
 }
 
 // emitProbe sends the oldest unacknowledged packet once more, with AckReq. Transmission then

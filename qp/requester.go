@@ -182,7 +182,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 		}
 	}
 	if r.timeout > 0 && r.ackDeadline == mono.Never {
-		r.arm(now)
+		q.arm(now)
 	}
 	return emitted
 }

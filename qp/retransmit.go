@@ -41,15 +41,16 @@ func (q *QP) armAck(now mono.Time) {
 	case r.timeout == 0 || !r.acked.Less(r.max):
 		r.ackDeadline, r.probeAt = mono.Never, mono.Never
 	case r.armedAt != now || r.ackDeadline == mono.Never:
-		r.arm(now)
+		q.arm(now)
 	} // otherwise the timers run from now already: packets come in batches
 }
 
 // arm starts the ACK timer and the probe timer. The ACK timer may run up to four times as
 // long as it was set to (IBTA 9.7.6.1.3).
-func (r *requester) arm(now mono.Time) {
+func (q *QP) arm(now mono.Time) {
+	r := &q.requester
 	r.armedAt, r.ackDeadline, r.ackLimit = now, now.Add(r.timeout), now.Add(timerLimit*bth.AckTimeout(r.timeoutCode))
-	r.armProbe(now, r.timeout)
+	q.armProbe(now)
 }
 
 // noteAnswer notes an answer that brings no progress: the peer still answers packets that
@@ -58,7 +59,7 @@ func (q *QP) noteAnswer(now mono.Time) {
 	r := &q.requester
 	if r.ackDeadline != mono.Never {
 		r.ackDeadline = min(now.Add(r.timeout), r.ackLimit)
-		r.armProbe(now, r.timeout)
+		q.armProbe(now)
 	}
 }
 

@@ -38,6 +38,10 @@ const (
 	lastTrial  = 1024 // up to this
 	maxSteps   = 3    // repairs in a row that have moved by one request: the peer does not hold
 	maxRepeats = 4    // the wait doubles so many times
+
+	// A trial waits for so many times as long as a repair: the round trip was measured while little was in flight,
+	// and a peer that holds and is taken for one that drops costs a window for each of the next losses.
+	trialPatience = 2
 )
 
 // single is a request that was sent again alone.
@@ -52,6 +56,7 @@ type single struct {
 	max        bth.PSN // one beyond the newest request sent when it was sent
 	tries      uint8
 	steps      uint8
+	seen       bth.PSN // the oldest request not acknowledged then, or when the wait was begun anew
 	sent       mono.Time
 	wakeAt     mono.Time     // when to send it again, or to look for the next
 	rtt, dev   time.Duration // smoothed time to the answer
@@ -114,7 +119,7 @@ func (q *QP) nakSingly(now mono.Time, h bth.PSN, missing bool) bool {
 		q.noteExecuted(now, h)
 	}
 	if s := q.requester.single; s.isOn() {
-		if q.singleAnswered(now, false); q.requester.next.Less(q.requester.max) {
+		if q.singleAnswered(now, aNAK); q.requester.next.Less(q.requester.max) {
 			return true // it has gone back
 		}
 	}
@@ -162,7 +167,7 @@ func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 	switch res {
 	case emitted:
 		q.repaired(&q.cnt.SingleRepairs)
-		s.due, s.sent, s.max = false, now, r.max
+		s.due, s.sent, s.max, s.seen = false, now, r.max, r.acked
 		s.wakeAt = now.Add(r.singleWait() << min(s.tries, maxRepeats))
 		s.tries = min(s.tries+1, maxRepeats+1)
 	case idle:
@@ -172,16 +177,22 @@ func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 }
 
 // singleWait returns how long a requester waits for the answer to a single request.
-func (r *requester) singleWait() time.Duration {
+func (r *requester) singleWait() (wait time.Duration) {
 	rtt, dev := r.single.rtt, r.single.dev
 	if rtt == 0 {
 		rtt, dev = r.srtt, r.rttvar
 	}
-	if rtt == 0 {
-		return firstProbe
+	if wait = firstProbe; rtt > 0 {
+		wait = max(rtt+2*dev, rtt*5/4, minAskWait)
 	}
-	return max(rtt+2*dev, rtt*5/4, minAskWait)
+	if r.single.peer == trial {
+		wait *= trialPatience
+	}
+	return wait
 }
+
+// knownToHold reports whether the peer holds what comes behind a missing request.
+func (s *single) knownToHold() bool { return s != nil && s.peer == holds }
 
 // isOn reports whether a request was sent, or is due, and not answered. It is false for queue pairs that go back.
 func (s *single) isOn() bool { return s != nil && s.on }
@@ -235,18 +246,43 @@ func (q *QP) singleFailed(now mono.Time) {
 	q.retry(now)
 }
 
-// singleAnswered looks at how far the peer has come after an answer during a repair. exact: the
-// answer was an acknowledgement, which names the latest request that the peer has executed.
-func (q *QP) singleAnswered(now mono.Time, exact bool) {
+// standing is what an answer says about where the peer stands.
+type standing uint8
+
+const (
+	aResponse standing = iota // to one request; others may be under way
+	anACK                     // names the latest request that the peer has executed
+	aNAK                      // names the request that it misses
+)
+
+// standing returns what kind of answer a packet is.
+func (q *QP) standing(p *frame.Packet) standing {
+	switch {
+	case p.Op&^q.base != bth.RCAck:
+		return aResponse
+	case p.Syndrome().Kind() == bth.KindACK:
+		return anACK
+	}
+	return aNAK
+}
+
+// executed returns the first PSN that the peer may not have executed.
+func (q *QP) executed() bth.PSN {
+	r := &q.requester
+	if e := r.missing; e != nil && r.acked.Less(e.known) {
+		return e.known
+	}
+	return r.acked
+}
+
+// singleAnswered looks at how far the peer has come after an answer during a repair.
+func (q *QP) singleAnswered(now mono.Time, by standing) {
 	r := &q.requester
 	s := r.single
 	if s.twiceValid && !r.acked.Less(s.twice) {
 		s.twiceValid = false // nothing of it is outstanding; in a while the PSN would seem to be a later one
 	}
-	done := r.acked
-	if e := r.missing; e != nil && done.Less(e.known) {
-		done = e.known
-	}
+	done := q.executed()
 	if !s.on || done.Less(s.end) {
 		return
 	}
@@ -254,23 +290,23 @@ func (q *QP) singleAnswered(now mono.Time, exact bool) {
 		s.stop()
 		return
 	}
+	stepped := done == s.end && done != s.max
+	if stepped && (by == aResponse || by == aNAK && s.peer == trial) {
+		return // the deadline decides, unless the answer to a later request comes before
+	}
 	if s.tries == 1 {
 		s.measure(now.Sub(s.sent))
 	}
-	stepped := done == s.end && done != s.max
 	switch {
 	case s.peer == trial && s.end.Less(done):
 		s.peer, s.next, s.losses = holds, 0, 0
-	case s.peer == trial && stepped && exact:
+	case s.peer == trial && stepped:
 		q.singleFailed(now)
 		return
-	case s.peer == trial && stepped:
-		return // the deadline decides
 	case s.peer == trial:
 		s.peer = unknown
 	case stepped:
-		if s.steps++; s.steps >= maxSteps {
-			q.singleFailed(now)
+		if q.steps(now) {
 			return
 		}
 	default:
@@ -278,8 +314,19 @@ func (q *QP) singleAnswered(now mono.Time, exact bool) {
 	}
 	s.stop()
 	if done.Less(s.max) && s.peer == holds {
-		s.wakeAt = now.Add(r.singleWait()) // the NAK for the next missing request may be lost
+		s.seen, s.wakeAt = r.acked, now.Add(r.singleWait()) // the NAK for the next missing request may be lost
 	}
+}
+
+// steps counts a repair that has brought the peer one request further and no more. It goes back, and reports true,
+// after some of these in a row: the peer does not hold.
+func (q *QP) steps(now mono.Time) (failed bool) {
+	s := q.requester.single
+	if s.steps++; s.steps < maxSteps {
+		return false
+	}
+	q.singleFailed(now)
+	return true
 }
 
 // measure notes how long the answer to a request took that was sent alone once.
@@ -298,13 +345,22 @@ func (q *QP) singleTimeout(now mono.Time) {
 	r := &q.requester
 	s := r.single
 	s.wakeAt = mono.Never
+	done, awaited := q.executed(), s.max
+	if s.on {
+		awaited = s.end
+	}
 	switch {
 	case q.state != RTS && q.state != SQD || !r.acked.Less(r.max) || r.rnrDeadline != mono.Never:
 		s.stop()
+	case s.seen != r.acked && done.Less(awaited): // the peer still answers requests before it
+		s.seen, s.wakeAt = r.acked, now.Add(r.singleWait())
 	case s.peer == trial:
 		q.singleFailed(now)
-	case s.on:
+	case s.on && done.Less(s.end):
 		s.due = true
-	case r.next == r.max && r.acked.Less(s.max) && q.repairsSingly(now, r.acked):
+	case s.on && q.steps(now):
+	case r.next == r.max && done.Less(s.max) && q.repairsSingly(now, done):
+	default:
+		s.stop()
 	}
 }
