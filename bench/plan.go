@@ -46,7 +46,7 @@ var (
 		rounds: 3, pairs: 3, key: 7,
 		warmup: 80 * time.Millisecond, duration: 150 * time.Millisecond, keyDuration: 300 * time.Millisecond,
 		alternating: 320 * time.Millisecond,
-		latency:     250 * time.Millisecond, connect: 400 * time.Millisecond, loss: 400 * time.Millisecond,
+		latency:     250 * time.Millisecond, connect: 400 * time.Millisecond, loss: 170 * time.Millisecond,
 		busyDuration: 190 * time.Millisecond, surfaceDuration: 200 * time.Millisecond,
 		memoryQPs: 10_000, idleQPs: 100_000, iperf: time.Second,
 		programRounds: 2, programShare: 1,
@@ -57,7 +57,7 @@ var (
 		rounds: 1, pairs: 1, key: 1,
 		warmup: 10 * time.Millisecond, duration: 30 * time.Millisecond, keyDuration: 30 * time.Millisecond,
 		alternating: 30 * time.Millisecond,
-		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 50 * time.Millisecond,
+		latency:     30 * time.Millisecond, connect: 50 * time.Millisecond, loss: 14 * time.Millisecond,
 		busyDuration: 10 * time.Millisecond, surfaceDuration: 20 * time.Millisecond,
 		memoryQPs: 1000, idleQPs: 1000, iperf: time.Second,
 		programRounds: 1, programShare: 25,
@@ -150,11 +150,8 @@ func (s scale) cases(links []string) (all []testCase) {
 			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: 1024,
 				QPs: qps, Burst: 16, SRQ: true, Duration: s.keyDuration})
 		}
-		for _, loss := range []float64{0, 0.001, 0.01} {
-			add(s.pairs, fmt.Sprintf("loss/%s/%g%%", link, loss*100), harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096,
-				Loss: loss, Duration: s.loss})
-		}
 	}
+	s.losses(add, links)
 	s.processes(add, links)
 	s.busy(add, links)
 	s.surfaces(add, links)
@@ -167,6 +164,25 @@ func (s scale) cases(links []string) (all []testCase) {
 	add(s.key, "engine", harness.Spec{Kind: result.Engine})
 	s.programs(add, links)
 	return all
+}
+
+// losses adds streams over links that lose packets, with and without recovery one behind the other.
+func (s scale) losses(add adder, links []string) {
+	for _, link := range links {
+		for _, op := range []string{"WRITE", "READ"} {
+			if op == "READ" && link != links[0] {
+				continue // the link makes no difference between the two
+			}
+			for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
+				spec := harness.Spec{Kind: result.Loss, Link: link, Op: op, Size: targetSize, PMTU: 4096, Loss: loss, Warmup: s.warmup / 2, Duration: s.loss}
+				name := fmt.Sprintf("loss/%s/%s/%g%%", link, op, loss*100)
+				rounds := min(s.pairs, 2)
+				add(rounds, name, spec)
+				spec.Recovery = true
+				add(rounds, name+"/recovery", spec)
+			}
+		}
+	}
 }
 
 // processes adds streams of several processes on one interface, of one process that has the

@@ -27,7 +27,7 @@ func TestCases(t *testing.T) {
 		}
 		for _, want := range []string{"goodput/udp/WRITE/1MiB/1024", "goodput/xdp/READ/1MiB/4096", "goodput/raw/SEND/64B/1024", "contest/xdp/64B/1024", "contest/udp/1MiB/4096",
 			"blast/udp/1KiB/1024", "blast/xdp/4KiB/4096", "blast/raw-port/64B/1024", "tcp/offloads/1500", "tcp/plain/4200",
-			"latency/xdp/polled", "latency/udp/background", "ping/xdp", "latency/tcp", "scaling/udp/1000", "processes/udp/SEND/64B/8", "processes/udp/WRITE/1MiB/exclusive", "processes/udp/SEND/64B/2-cores", "processes/udp/WRITE/1MiB/2-shards", "busy/goodput/tcp/4-pinned", "busy/latency/polled/0-free", "busy/goodput/background/0-quota of 0.5", "busy/latency/tcp/0-free-8 threads", "surface/tcp/stream", "surface/raw/trips", "surface/udp/requests/256", "surface/udp/web/16", "idle/udp/SEND/0", "loss/udp/1%", "connect/tcp", "memory", "engine",
+			"latency/xdp/polled", "latency/udp/background", "ping/xdp", "latency/tcp", "scaling/udp/1000", "processes/udp/SEND/64B/8", "processes/udp/WRITE/1MiB/exclusive", "processes/udp/SEND/64B/2-cores", "processes/udp/WRITE/1MiB/2-shards", "busy/goodput/tcp/4-pinned", "busy/latency/polled/0-free", "busy/goodput/background/0-quota of 0.5", "busy/latency/tcp/0-free-8 threads", "surface/tcp/stream", "surface/raw/trips", "surface/udp/requests/256", "surface/udp/web/16", "idle/udp/SEND/0", "loss/udp/WRITE/1%", "loss/raw/WRITE/5%/recovery", "loss/udp/READ/0.1%", "connect/tcp", "memory", "engine",
 			"programs/udp/send_bw/64B/perftest", "programs/raw/send_bw/64B/rocectl", "programs/xdp/write_lat/64B/perftest", "programs/udp/mpi_lat/8B/openmpi", "programs/tcp/mpi_bw/1MiB/openmpi"} {
 			if !seen[want] {
 				t.Errorf("%s: there is no %s", name, want)

@@ -28,6 +28,7 @@ type Spec struct {
 	Idle       int     `json:"idle,omitempty"`       // connected queue pairs on which nothing happens, beside the others
 	SRQ        bool    `json:"srq,omitempty"`        // receive from a shared receive queue
 	Loss       float64 `json:"loss,omitempty"`       // share of the packets that is dropped
+	Recovery   bool    `json:"recovery,omitempty"`   // of a lossy stream: losses are repaired one packet at a time; else both ends go back
 	Port       bool    `json:"port,omitempty"`       // the driver alone, without the stack
 
 	Processes int  `json:"processes,omitempty"` // pairs of processes that do the same at the same time; 0: 1

@@ -110,8 +110,8 @@ func (d *data) twoCores(op string, size, pmtu int) (processes, shards *result.Po
 	return d.Find(apart), d.Find(both)
 }
 
-func (d *data) loss(link string, loss float64) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: "WRITE", Size: targetSize, PMTU: 4096, Loss: loss})
+func (d *data) loss(link, op string, loss float64, recovery bool) *result.Point {
+	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: op, Size: targetSize, PMTU: 4096, Loss: loss, Recovery: recovery})
 }
 
 // latencyOf makes a figure of the latencies, in µs, that is 0 for measures without any.

@@ -188,6 +188,6 @@ func (d *data) lossPanel() []plot.Panel {
 		names, places = append(names, fmt.Sprintf("%g %%", 100*r)), append(places, float64(i))
 	}
 	return d.byLink("WRITE 1 MiB, path MTU 4096", "Gb/s", plot.Names("packets lost", names), places, func(link string, i int) float64 {
-		return d.loss(link, rates[i]).Goodput() / 1e9
+		return d.loss(link, "WRITE", rates[i], false).Goodput() / 1e9
 	})
 }

@@ -78,7 +78,7 @@ var sections = []section{
 	{"Programs on our libibverbs", "Unmodified programs of Debian on this stack's libraries, a core an end, path MTU 4096. perftest in turns with `rocectl perf --poll`, the same tests with the same flags; " +
 		"latencies as both print them: of a READ the round trip, of others half of it. Open MPI with one rank an end, over UCX (rc_v) in turns with its own TCP: 8 bytes there and back, and windows of 16 messages.",
 		[]string{result.Programs}, "", "", (*data).programsTable},
-	{"Loss", "WRITE of 1 MiB, path MTU 4096, packets lost at random both ways.", []string{result.Loss}, "", "", (*data).lossTable},
+	{"Loss", "Messages of 1 MiB, path MTU 4096, packets lost at random both ways: both ends go back, and with `--recovery all` (docs/recovery.md).", []string{result.Loss}, "", "", (*data).lossTable},
 	{"Connections a second", "Dialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.",
 		[]string{result.Connect, result.TCPConnect}, "", "", (*data).connectTable},
 	{"Engine and memory", "", []string{result.Engine, result.Memory}, "", "", (*data).engineTable},
@@ -325,18 +325,27 @@ func (d *data) processesTable(w io.Writer) {
 }
 
 func (d *data) lossTable(w io.Writer) {
+	cells := func(link, op string, loss float64, recovery bool) []string {
+		p := d.loss(link, op, loss, recovery)
+		if p == nil {
+			return []string{"–", "–", "–"}
+		}
+		return []string{known(p.Goodput()/1e9, two), known(p.MedianRatio(d.loss(link, op, 0, recovery), harness.Measure.Goodput), two),
+			fmt.Sprintf("%.2f %%", 100*p.Sum(retrans)/max(p.Sum(packets), 1))}
+	}
 	var rows [][]string
 	for _, l := range d.links {
-		for _, loss := range result.Values(d.Run, result.Loss, func(s harness.Spec) float64 { return s.Loss }) {
-			p := d.loss(l, loss)
-			if p == nil {
-				continue
+		for _, op := range []string{"WRITE", "READ"} {
+			for _, loss := range result.Values(d.Run, result.Loss, func(s harness.Spec) float64 { return s.Loss }) {
+				if d.loss(l, op, loss, false) == nil && d.loss(l, op, loss, true) == nil {
+					continue
+				}
+				row := append([]string{fmt.Sprintf("%s, %s, %g %%", l, op, loss*100)}, cells(l, op, loss, false)...)
+				rows = append(rows, append(row, cells(l, op, loss, true)...))
 			}
-			rows = append(rows, []string{fmt.Sprintf("%s, %g %%", l, loss*100), known(p.Goodput()/1e9, two), known(stats.Ratio(p.Goodput(), d.loss(l, 0).Goodput()), two),
-				fmt.Sprintf("%.2f %%", 100*p.Sum(retrans)/max(p.Sum(packets), 1))})
 		}
 	}
-	table(w, []string{"lost", "Gb/s", "× lossless", "packets sent again"}, rows)
+	table(w, []string{"lost", "Gb/s", "× lossless", "sent again", "with recovery: Gb/s", "× lossless", "sent again"}, rows)
 }
 
 func (d *data) connectTable(w io.Writer) {

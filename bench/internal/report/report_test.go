@@ -64,6 +64,7 @@ func sample() *result.Run {
 	}
 	for _, loss := range []float64{0, 0.01} {
 		add(point("", harness.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss}, 10-900*loss))
+		add(point("", harness.Spec{Kind: result.Loss, Link: "udp", Op: "WRITE", Size: 1 << 20, PMTU: 4096, Loss: loss, Recovery: true}, 10-100*loss))
 	}
 	program := func(link, op, by string, size int) harness.Spec {
 		return harness.Spec{Kind: result.Programs, Link: link, Op: op, Size: size, PMTU: 4096, By: by}
@@ -121,6 +122,8 @@ func TestTargets(t *testing.T) {
 		"allocations a packet, all streams":                                        "**aim**",
 		"memory of an idle RC queue pair, default sizes":                           "reached",
 		"WRITE 1 MiB, udp, 1 % loss, to none":                                      "missed by 67 %",
+		"WRITE 1 MiB, udp, recovery, 1 % loss, to none":                            "reached",
+		"READ 1 MiB, udp, recovery, 0.1 % loss, to none":                           "not measured",
 	} {
 		if got[what] != want {
 			t.Errorf("%s: %q, want %q", what, got[what], want)
@@ -158,7 +161,7 @@ func TestWrite(t *testing.T) {
 		"| 10000 | 4.000 | 0.94 | – | – |",
 		"| 64 KiB, Gb/s, 4, pinned | 5.00 | 2.00 (0.40) | – (–) | 4.00 (0.80) |",
 		"| 64 B there and back, µs, p99, 4, pinned | 100.0 | 40.0 (0.40) | – (–) | 80.0 (0.80) |",
-		"| udp, 1 % | 1.00 | 0.10 |",
+		"| udp, WRITE, 1 % | 1.00 | 0.10 | 0.00 % | 9.00 | 0.90 | 0.00 % |",
 		"| 0.92 (0.46) |", // READ to WRITE one way, and both
 		"takes 4096 B of heap",
 		"- ping/raw: it broke",

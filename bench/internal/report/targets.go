@@ -145,7 +145,17 @@ func targets() (all []target) {
 	add(target{what: "memory of an idle RC queue pair, default sizes", least: 8 << 10, aim: 2 << 10, format: octets,
 		measure: func(d *data) (float64, string) { return d.Point("memory").Median(value), "" }})
 	add(target{what: "WRITE 1 MiB, udp, 1 % loss, to none", least: 0.3, aim: 0.7,
-		measure: func(d *data) (float64, string) { return goodputRatio(d.loss("udp", 0.01), d.loss("udp", 0)) }})
+		measure: func(d *data) (float64, string) {
+			return goodputRatio(d.loss("udp", "WRITE", 0.01, false), d.loss("udp", "WRITE", 0, false))
+		}})
+	for _, t := range []struct{ loss, least, aim float64 }{{0.001, 0.97, 0.995}, {0.01, 0.9, 0.97}, {0.05, 0.7, 0.9}} {
+		for _, op := range []string{"WRITE", "READ"} {
+			add(target{what: fmt.Sprintf("%s 1 MiB, udp, recovery, %g %% loss, to none", op, 100*t.loss), least: t.least, aim: t.aim,
+				measure: func(d *data) (float64, string) {
+					return goodputRatio(d.loss("udp", op, t.loss, true), d.loss("udp", op, 0, true))
+				}})
+		}
+	}
 	return all
 }
 

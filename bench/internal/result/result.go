@@ -223,7 +223,7 @@ func Load(dir string) (*Run, error) {
 // not differ, or nil if there is none.
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
-		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Idle: s.Idle, Loss: s.Loss, Port: s.Port,
+		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Idle: s.Idle, Loss: s.Loss, Recovery: s.Recovery, Port: s.Port,
 			Processes: s.Processes, Shared: s.Shared, Apart: s.Apart, Shards: s.Shards, By: s.By}
 	}
 	for _, p := range r.Points {

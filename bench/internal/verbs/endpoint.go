@@ -32,8 +32,14 @@ func open(s harness.Spec) (device, error) {
 	if err != nil {
 		return device{}, err
 	}
+	recovery := roce.RecoverDefault
+	if s.Recovery {
+		recovery = roce.RecoverAll
+	} else if s.Kind == result.Loss {
+		recovery = roce.RecoverGoBack
+	}
 	d, err := roce.Open(roce.Config{Ports: ports, Addrs: []netip.Addr{s.Local.IP}, Options: roce.Options{
-		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait && !s.Background, Lazy: !s.Wait, SleepAtOnce: s.Sleep}})
+		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait && !s.Background, Lazy: !s.Wait, SleepAtOnce: s.Sleep, Recovery: recovery}})
 	return device{d, ports[0]}, err
 }
 
