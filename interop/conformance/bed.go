@@ -67,7 +67,7 @@ func (v *vethBed) victim() victim {
 
 // rawVictim is roce on one end of a veth pair, with the attacker on the other.
 func rawVictim(attacker, target namespace, ifA, ifT, own, addr string) victim {
-	return victimOf("raw", "", ourInterface(target, ifT, fault.Rates{}, 0), func() (*hostile.Attacker, error) {
+	return victimOf("raw", "", ourInterface(target, ifT, unfaulty), func() (*hostile.Attacker, error) {
 		return attackerOn(attacker, ifA, own, addr, quiet, true)
 	})
 }
@@ -86,7 +86,8 @@ type vmBed struct {
 	linux   string // release
 	scripts string
 	image   string
-	out     string // folder for the console
+	out     string       // folder for the console
+	network fault.Config // of the tests: what harms packets
 	ns      netns.Netns
 	vm      *vm.VM
 	agent   *proc.Proc
@@ -96,6 +97,9 @@ type vmBed struct {
 // newVMBed makes a network, boots a kernel on it and starts the verbs agent.
 func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err error) {
 	b := &vmBed{kernel: kernel, scripts: filepath.Join(o.root, "interop", "vm"), out: o.out}
+	if o.harm {
+		b.network = fault.Config{Seed: 1, Tx: faults, Rx: faults}
+	}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -204,7 +208,7 @@ func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 
 // columns are those of the guest's kernel, with the tests that are wanted of it.
 func (b *vmBed) columns(asks func(suite.Test) bool) []column {
-	us := ourInterface(b.ns.Do, "tap0", fault.Rates{}, 0)
+	us := ourInterface(b.ns.Do, "tap0", b.network)
 	name := "rxe " + b.kernel
 	return []column{
 		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", asks: asks, usual: testRXEUsual, open: pairOf(b.guest, us)},

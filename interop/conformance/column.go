@@ -104,26 +104,29 @@ func memColumn() column {
 // faults are what the network of the raw pairing does to packets in each direction.
 var faults = fault.Rates{Loss: 0.01, Dup: 0.02, Reorder: 0.02}
 
+// unfaulty is a network that delivers what is sent.
+var unfaulty fault.Config
+
 // namespace runs a function in a network namespace.
 type namespace func(f func() error) error
 
 // ourInterface opens roce on an interface of a namespace, with faults unless the
 // test asks for none.
-func ourInterface(in namespace, name string, rates fault.Rates, seed uint64) opener {
-	return ourDevice(in, name, roce.InterfaceConfig{}, rates, seed)
+func ourInterface(in namespace, name string, network fault.Config) opener {
+	return ourDevice(in, name, roce.InterfaceConfig{}, network)
 }
 
 // ourTarget opens roce on an interface of a namespace by a driver, for itself: on an interface that
 // processes can share the kernel drops what is for none of them, and does not count it.
 func ourTarget(in namespace, name, driver string) opener {
-	return ourDevice(in, name, roce.InterfaceConfig{Driver: driver, Exclusive: true}, fault.Rates{}, 0)
+	return ourDevice(in, name, roce.InterfaceConfig{Driver: driver, Exclusive: true}, unfaulty)
 }
 
-func ourDevice(in namespace, name string, c roce.InterfaceConfig, rates fault.Rates, seed uint64) opener {
+func ourDevice(in namespace, name string, c roce.InterfaceConfig, network fault.Config) opener {
 	return func(test suite.Test) (n verbs.Node, err error) {
 		c := c
-		if !test.Clean && rates != (fault.Rates{}) {
-			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
+		if !test.Clean && network.Enabled() {
+			c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, network) }
 		}
 		err = in(func() error {
 			n, err = ours.Open(roce.OpenInterface(name, c))
@@ -135,5 +138,5 @@ func ourDevice(in namespace, name string, c roce.InterfaceConfig, rates fault.Ra
 
 // rawColumn is roce and roce over packet sockets on the two ends of a veth pair.
 func rawColumn(a, b namespace, ifA, ifB string) column {
-	return column{name: "raw", heading: "raw", usual: testRawUsual, open: pairOf(ourInterface(a, ifA, faults, 1), ourInterface(b, ifB, faults, 2))}
+	return column{name: "raw", heading: "raw", usual: testRawUsual, open: pairOf(ourInterface(a, ifA, fault.Config{Seed: 1, Tx: faults}), ourInterface(b, ifB, fault.Config{Seed: 2, Tx: faults}))}
 }

@@ -48,6 +48,7 @@ type options struct {
 	pairings []string
 	kernels  []string // the newest last
 	all      bool
+	harm     bool
 	run      *regexp.Regexp
 	count    int
 	root     string // of the repository
@@ -136,6 +137,7 @@ func parse() (o *options, list bool, err error) {
 	flag.StringVar(&pairings, "pairing", "mem,raw,ways,rxe", "which `pairings` to run, separated by commas")
 	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` of the pairing rxe, separated by commas")
 	flag.BoolVar(&o.all, "all", false, "run everything against every kernel, not only against the last one")
+	flag.BoolVar(&o.harm, "harm", false, "lose, double and reorder packets in the pairing rxe, too")
 	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
 	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
 	flag.StringVar(&o.hostile, "hostile-md", "", "write the table of hostile packets to this Markdown `file`")
