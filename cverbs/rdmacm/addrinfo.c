@@ -6,7 +6,7 @@
 /* A family of InfiniBand addresses, which the C library does not know. */
 enum { AF_INFINIBAND = 27 };
 
-/* What is asked of getaddrinfo. */
+/* Converts the program's hints to those of getaddrinfo. */
 static void to_hints(struct addrinfo *out, const struct rdma_addrinfo *hints)
 {
 	memset(out, 0, sizeof *out);
@@ -62,7 +62,7 @@ static int copy_name(char **out, const char *name)
 	return *out ? 0 : EAI_MEMORY;
 }
 
-/* Completes what the hints leave open. */
+/* Sets the types that the hints leave open. */
 static void complete_type(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints, int socktype)
 {
 	bool ud = socktype == SOCK_DGRAM;

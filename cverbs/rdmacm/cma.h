@@ -1,8 +1,8 @@
-/* cma.h: what the files of librdmacm.so.1 share.
+/* cma.h: declarations that the files of librdmacm.so.1 share.
  *
  * The library knows identifiers, event channels and events, as programs see them. Addresses, routes and
- * connections are the engine's: see cm.h. Queue pairs and what belongs to them are made by the public
- * functions of libibverbs.so.1, and moved through their states here.
+ * connections are the engine's: see cm.h. This library makes queue pairs and their queues with the public
+  * functions of libibverbs.so.1, and moves them through their states.
  *
  * Calls return what the manual pages say: -1 with errno, or NULL with errno. The engine returns
  * negative errnos; result() converts.
@@ -33,16 +33,16 @@
 
 /* ---- engine.c ---- */
 
-/* The connection manager of the engine of this process, loaded if it is not yet. After a fork it is
- * another one, which knows nothing of objects of before. NULL and errno if there is none. */
+/* Returns the connection manager of the engine of this process, and loads the engine if necessary. After a
+ * fork it is another one, which does not know older objects. NULL and errno if there is none. */
 const struct roce_cm_engine *cma_engine(void);
 
 /* ---- objects.c: memory of objects that programs have pointers to ---- */
 
 enum cma_kind { CMA_CHANNEL, CMA_ID, CMA_EVENT, CMA_KINDS };
 
-/* Returns zeroed memory for an object, or NULL and ENOMEM. cma_free marks it dead, and keeps it: so a
- * program that uses an object after it has freed it gets EINVAL for as long as possible. */
+/* Returns zeroed memory for an object, or NULL and ENOMEM. cma_free marks the object dead and keeps the
+ * memory: a program that uses a freed object gets EINVAL for as long as possible. */
 void *cma_alloc(enum cma_kind kind);
 void cma_free(enum cma_kind kind, void *object);
 
@@ -54,13 +54,13 @@ static inline int fail(int e)
 	return -1;
 }
 
-/* Converts what the engine returned. */
+/* Converts the result of a call of the engine. */
 static inline int result(int ret)
 {
 	return ret < 0 ? fail(-ret) : 0;
 }
 
-/* Converts what a verb returned: 0 or an errno, or -1 with errno. */
+/* Converts the result of a verb: 0 or an errno, or -1 with errno. */
 static inline int verb_result(int ret)
 {
 	return ret > 0 ? fail(ret) : ret;
@@ -68,7 +68,7 @@ static inline int verb_result(int ret)
 
 /* ---- objects ---- */
 
-/* Each has its owner first: the engine's connection manager that knows it, NULL if it was freed. */
+/* The first member of each is its owner: the engine's connection manager that knows it, NULL if it was freed. */
 
 struct cma_channel {
 	const struct roce_cm_engine *cm;
@@ -89,7 +89,7 @@ struct cma_device {
 
 struct cma_group {
 	struct cma_group *next;
-	uint64_t number; /* by which the engine's events name it: an event may come when the group has been left */
+	uint64_t number; /* names the group in events of the engine, which may come after the program has left the group */
 	void *context;
 	struct sockaddr_storage addr;
 	bool send_only, attached;
@@ -106,10 +106,10 @@ struct cma_id {
 	struct ibv_sa_path_rec path;
 	unsigned reported, acked;    /* events; under cma_lock */
 	struct cma_group *groups;    /* under cma_lock */
-	bool sync;                   /* the channel is its own, and calls wait for their event */
+	bool sync;                   /* the identifier has its own channel, and calls wait for their event */
 	bool connect_error;          /* the program has a CONNECT_ERROR, after which no event follows */
-	uint8_t responder_resources, initiator_depth; /* of the connection, as far as they are known */
-	/* Of rdma_create_ep, for what comes later. */
+	uint8_t responder_resources, initiator_depth; /* of the connection, if known */
+	/* Arguments of rdma_create_ep for later calls. */
 	struct ibv_pd *ep_pd;
 	struct ibv_qp_init_attr *ep_attr; /* of requests; NULL: they get no queue pair */
 	void *ep_private;
@@ -119,22 +119,22 @@ struct cma_id {
 struct cma_event {
 	const struct roce_cm_engine *cm;
 	struct rdma_cm_event event;
-	struct cma_id *of; /* who counts it; of a request: the listener */
+	struct cma_id *of; /* the identifier that counts the event; of a request: the listener */
 	struct cma_group *group;
 	uint8_t private_data[255];
 };
 
-/* The object behind a program's pointer. NULL and EINVAL: it is none that works in this process. */
+/* Return the object behind a program's pointer. NULL and EINVAL: no such object works in this process. */
 struct cma_channel *cma_channel_of(struct rdma_event_channel *channel);
 struct cma_id *cma_id_of(struct rdma_cm_id *id);
 
-/* Guards the counts of events, and makes a request known before the events that follow it. cma_acked
- * is signalled when an event is acknowledged. */
+/* Guards the counts of events, and ensures that the program knows a request before it gets later events of
+ * it. cma_acked is signalled when an event is acknowledged. */
 extern pthread_mutex_t cma_lock;
 extern pthread_cond_t cma_acked;
 
-/* Guard the devices, and the memory of freed objects. A thread that takes several locks takes that of the
- * devices first and that of the objects last. */
+/* Guard the devices, and the memory of freed objects. A thread that takes several locks takes the lock of
+ * the devices first and the lock of the objects last. */
 extern pthread_mutex_t cma_devices_lock, cma_objects_lock;
 
 /* ---- between files ---- */
@@ -152,8 +152,8 @@ socklen_t cma_addr_len(const struct sockaddr *addr); /* 0: a family that is not 
 /* id.c */
 struct cma_id *cma_new_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type);
 int cma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out, void *context, enum rdma_port_space ps, enum ibv_qp_type type);
-void cma_release_id(struct cma_id *p); /* no event of it is left */
-int cma_query(struct cma_id *p, bool path); /* fills in the device and the addresses, and the path if it is wanted */
+void cma_release_id(struct cma_id *p); /* the caller has taken its last event */
+int cma_query(struct cma_id *p, bool path); /* fills in the device and the addresses, and the path if path is set */
 int cma_complete(struct cma_id *p); /* of a synchronous identifier: waits for the event of a call */
 
 /* qp.c */
@@ -163,7 +163,7 @@ void cma_qp_to_error(struct rdma_cm_id *id);
 int cma_connected_qp(struct cma_id *p); /* answers the peer's answer; 0 or an errno */
 
 /* multicast.c */
-struct cma_group *cma_group_of(struct cma_id *p, uint64_t number); /* NULL: it has been left. cma_lock is held */
+struct cma_group *cma_group_of(struct cma_id *p, uint64_t number); /* NULL: not a member. cma_lock is held */
 int cma_joined(struct cma_event *ev, const struct roce_cm_event *raw); /* 0 or an errno */
 void cma_detach_groups(struct cma_id *p);
 void cma_free_groups(struct cma_id *p);

@@ -5,8 +5,8 @@ enum { REJECT_CONSUMER = 28, REJECT_VENDOR_OPTION = 35 }; /* reasons of REJ mess
 
 enum { MOST_RETRIES = 7 };
 
-/* What a queue pair of the identifier does for a connection: what the program asks for, or as many READs
- * and atomics as the connection or the device has. */
+/* Returns how many READs and atomics a queue pair gets: as many as the program asks for, or as many as the
+ * connection or the device has. */
 static uint8_t granted(uint8_t asked, uint8_t known)
 {
 	return asked == RDMA_MAX_RESP_RES ? known : asked;
@@ -42,7 +42,7 @@ static void fill(struct roce_cm_param *out, const struct cma_id *p, const struct
 	}
 }
 
-/* Whether a call has parameters that the queue pair can have. */
+/* Reports whether the queue pair can have the parameters of a call. */
 static bool valid(const struct cma_id *p, const struct rdma_conn_param *c)
 {
 	if (p->id.ps != RDMA_PS_TCP || (!c && p->id.qp))
@@ -68,7 +68,7 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 	p->initiator_depth = granted(conn_param ? conn_param->initiator_depth : RDMA_MAX_INIT_DEPTH,
 				     p->device ? p->device->max_initiator_depth : 0);
 	fill(&param, p, conn_param);
-	if (p->ep_private_len) { /* of the address information, before the program's own */
+	if (p->ep_private_len) { /* private data of the address information precede the program's */
 		if (p->ep_private_len + param.private_data_len > sizeof all)
 			return fail(EINVAL);
 		memcpy(all, p->ep_private, p->ep_private_len);
@@ -103,7 +103,7 @@ int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 			cma_qp_to_error(id);
 		return -1;
 	}
-	return ud ? 0 : cma_complete(p); /* a datagram service has no end, so no event */
+	return ud ? 0 : cma_complete(p); /* a datagram service has no connection to end, so no event comes */
 }
 
 static int reject(struct rdma_cm_id *id, uint32_t reason, const void *private_data, uint8_t length)
@@ -155,8 +155,8 @@ int rdma_disconnect(struct rdma_cm_id *id)
 	return cma_complete(p);
 }
 
-/* Enhanced connection establishment is of vendors: this stack has no options, and no peer is told of
- * any. */
+/* Enhanced connection establishment negotiates options of vendors. This stack has none and announces none to
+ * peers. */
 int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
 	struct cma_id *p = cma_id_of(id);

@@ -5,7 +5,7 @@
 
 pthread_mutex_t cma_devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cma_device *devices;
-static const struct roce_cm_engine *engine; /* whose devices they are */
+static const struct roce_cm_engine *engine; /* the engine of the devices */
 
 /* Opens a device. The lock is held. */
 static struct cma_device *open_device(struct ibv_device *device)
@@ -59,7 +59,7 @@ static struct cma_device *find(const char *name)
 	return d;
 }
 
-/* Forgets the devices of before a fork. The lock is held. */
+/* Forgets the devices that were opened before a fork. The lock is held. */
 static void of_this_process(void)
 {
 	const struct roce_cm_engine *now = cma_engine();
@@ -92,7 +92,7 @@ void cma_put_device(struct cma_device *d)
 	if (!--d->users) {
 		if (d->xrcd && !ibv_close_xrcd(d->xrcd))
 			d->xrcd = NULL;
-		if (!ibv_dealloc_pd(d->pd)) /* otherwise the program has left something in it */
+		if (!ibv_dealloc_pd(d->pd)) /* it fails if the program has left objects in it */
 			d->pd = NULL;
 	}
 	pthread_mutex_unlock(&cma_devices_lock);

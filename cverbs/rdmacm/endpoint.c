@@ -100,7 +100,7 @@ int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 			struct rdma_cm_id *request = event->id;
 
 			rdma_ack_cm_event(event);
-			rdma_destroy_id(request); /* which rejects it */
+			rdma_destroy_id(request); /* this rejects the request */
 			return fail(ret);
 		}
 	}

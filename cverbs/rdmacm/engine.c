@@ -1,5 +1,5 @@
-/* engine.c: the engine is that of libibverbs.so.1, which loads it, and another one after a fork. So no lock
- * may be held by a thread that the child does not have. */
+/* engine.c: libibverbs.so.1 loads the engine, and another one after a fork. The child has only the thread that
+ * forked, so no other thread may hold a lock during the fork. */
 #include "cma.h"
 
 #include "rs.h"

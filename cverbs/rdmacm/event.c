@@ -1,7 +1,7 @@
 /* event.c: event channels and events.
  *
  * The descriptor of a channel is an eventfd, which counts the events: programs poll it, set O_NONBLOCK,
- * and put it into epoll sets. rdma_get_cm_event takes 1 off it, and then the event out of the engine. */
+ * and put it into epoll sets. rdma_get_cm_event takes 1 from it, and then takes the event from the engine. */
 #include "cma.h"
 
 #include <sys/eventfd.h>
@@ -48,19 +48,19 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 	if (!channel || !ch->cm)
 		return;
-	if (ch->cm == cma_engine()) /* otherwise it is of before a fork */
+	if (ch->cm == cma_engine()) /* otherwise it was made before a fork */
 		ch->cm->destroy_channel(ch->handle);
 	close(channel->fd);
 	cma_free(CMA_CHANNEL, ch);
 }
 
-/* Makes the identifier of a request. cma_lock is held. */
+/* Makes the identifier of a request. The caller holds cma_lock. */
 static struct cma_id *new_request(struct cma_id *listener, struct cma_channel *ch, const struct roce_cm_event *raw)
 {
 	struct cma_id *p = cma_new_id(&ch->channel, listener->id.context, listener->id.ps, listener->id.qp_type);
 
 	if (!p) {
-		ch->cm->destroy_id(raw->child); /* which rejects it */
+		ch->cm->destroy_id(raw->child); /* this rejects the request */
 		return NULL;
 	}
 	p->cm = ch->cm;
@@ -138,8 +138,8 @@ static void fill(struct cma_event *ev, const struct roce_cm_event *raw)
 	e->param.conn.qp_num = raw->qp_num;
 }
 
-/* What comes before the program gets an event, by its type. Each returns false if the program does not
- * get it. */
+/* A handler prepares an event of one type before the program gets it. It returns false if the program must
+ * not get it. */
 typedef bool handler(struct cma_event *ev, const struct roce_cm_event *raw);
 
 static bool on_resolved(struct cma_event *ev, const struct roce_cm_event *raw)
@@ -163,7 +163,7 @@ static bool on_request(struct cma_event *ev, const struct roce_cm_event *raw)
 	struct cma_id *p = container_of(ev->event.id, struct cma_id, id);
 
 	if (cma_query(p, true) || (ev->of->sync && rdma_migrate_id(&p->id, NULL))) {
-		p->cm->destroy_id(p->handle); /* which rejects it, unless its peer has given up */
+		p->cm->destroy_id(p->handle); /* this rejects the request, unless the peer has given up */
 		cma_release_id(p);
 		return false;
 	}
@@ -175,7 +175,7 @@ static bool on_request(struct cma_event *ev, const struct roce_cm_event *raw)
 static bool on_response(struct cma_event *ev, const struct roce_cm_event *raw)
 {
 	(void)raw;
-	if (!ev->of->id.qp) /* it is the program's to call rdma_establish */
+	if (!ev->of->id.qp) /* the program calls rdma_establish */
 		return true;
 	ev->event.status = -cma_connected_qp(ev->of);
 	ev->event.event = RDMA_CM_EVENT_ESTABLISHED;
@@ -226,7 +226,7 @@ static handler *const handlers[] = {
 	[RDMA_CM_EVENT_TIMEWAIT_EXIT] = NULL,
 };
 
-/* Takes an event for the program. EAGAIN: there is none that it gets. */
+/* Takes an event for the program. EAGAIN: there is none for the program. */
 static int next_event(struct cma_channel *ch, struct cma_event *ev)
 {
 	struct roce_cm_event raw;

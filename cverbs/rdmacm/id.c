@@ -89,7 +89,7 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 
 	if (!p || result(p->cm->destroy_id(p->handle)))
 		return -1;
-	/* The engine has no event of it any more. Those that the program has must be acknowledged. */
+	/* The engine has no more events of it. The program must acknowledge those that it took. */
 	if (id->event)
 		rdma_ack_cm_event(id->event);
 	pthread_mutex_lock(&cma_lock);
@@ -124,7 +124,7 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 		rdma_ack_cm_event(id->event);
 		id->event = NULL;
 	}
-	/* Who takes events of the old channel has none of the identifier after this. */
+	/* After this, no thread that takes events of the old channel has one of the identifier. */
 	pthread_mutex_lock(&cma_lock);
 	while (p->acked != p->reported)
 		pthread_cond_wait(&cma_acked, &cma_lock);
@@ -238,7 +238,7 @@ int rdma_listen(struct rdma_cm_id *id, int backlog)
 
 	if (!p || result(p->cm->listen(p->handle, backlog)))
 		return -1;
-	return cma_query(p, false); /* it may have got its port just now */
+	return cma_query(p, false); /* the call may have chosen the port */
 }
 
 /* The options of level RDMA_OPTION_ID, by their names' values. */

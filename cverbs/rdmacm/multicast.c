@@ -1,5 +1,5 @@
-/* multicast.c: multicast groups. The engine finds the way to a group; the queue pair is attached to it
- * when the program gets the event. */
+/* multicast.c: multicast groups. The engine resolves the address of a group. rdma_get_cm_event attaches the
+ * queue pair when the program gets the event. */
 #include "cma.h"
 
 static uint64_t last_number; /* under cma_lock */
@@ -117,7 +117,7 @@ int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr)
 		return fail(EADDRNOTAVAIL);
 	detach(p, g);
 	cma_to_engine(&a, addr);
-	ret = p->cm->leave(p->handle, &a); /* there is nothing to leave if it could not be joined */
+	ret = p->cm->leave(p->handle, &a); /* fails if the join had failed */
 	pthread_mutex_lock(&cma_lock);
 	while (g->acked != g->reported)
 		pthread_cond_wait(&cma_acked, &cma_lock);

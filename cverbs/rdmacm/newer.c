@@ -1,4 +1,4 @@
-/* newer.c: calls of rdma-core later than 44, which its headers do not declare. None is there yet. */
+/* newer.c: calls of rdma-core later than 44, which the headers of 44 do not declare. All return errors so far. */
 #include "cma.h"
 
 #define EXPORT __attribute__((visibility("default")))

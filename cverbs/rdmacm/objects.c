@@ -1,8 +1,7 @@
 /* objects.c: memory of the objects that programs have pointers to.
  *
- * Memory that an object had is used for another one only when more than RESTING others were freed
- * after it. Until then its first member, by which the calls find out whether an object works, says that it
- * does not. */
+ * The memory of a freed object is reused only after more than RESTING other objects were freed. Until then
+  * its first member, which the calls check, says that the object is dead. */
 #include "cma.h"
 
 enum { RESTING = 64 };

@@ -1,4 +1,4 @@
-/* qp.c: the queue pair of an identifier, its queues, and the way through its states. */
+/* qp.c: the queue pair of an identifier, its queues, and its transitions between states. */
 #include "cma.h"
 
 #include <fcntl.h>
@@ -70,7 +70,7 @@ int cma_ready_qp(struct rdma_cm_id *id, uint8_t responder_resources, uint8_t ini
 {
 	struct ibv_qp *qp = id->qp;
 
-	/* To INIT once more: only now it is known what the peer may do. */
+	/* To INIT once more: only the connection says which accesses the peer may have. */
 	if (move(id, qp, IBV_QPS_INIT, CMA_AS_AGREED, CMA_AS_AGREED) || move(id, qp, IBV_QPS_RTR, responder_resources, CMA_AS_AGREED) ||
 	    move(id, qp, IBV_QPS_RTS, CMA_AS_AGREED, initiator_depth)) {
 		int e = errno;
@@ -93,7 +93,7 @@ int cma_connected_qp(struct cma_id *p)
 	return ret;
 }
 
-/* Moves a queue pair that was just made to where receives can be posted, of UD also sends. */
+/* Moves a new queue pair to the state in which a program can post receives, and with UD also sends. */
 static int init_qp(struct rdma_cm_id *id, struct ibv_qp *qp)
 {
 	static const enum ibv_qp_state states[] = {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
@@ -134,7 +134,7 @@ static void destroy_cq(struct ibv_cq **cq, struct ibv_comp_channel **channel)
 	*channel = NULL;
 }
 
-/* Destroys the queues that are the identifier's, which those that the program gave are not. */
+/* Destroys the queues that the identifier made, not those that the program gave. */
 static void destroy_cqs(struct rdma_cm_id *id)
 {
 	destroy_cq(&id->recv_cq, &id->recv_cq_channel);
@@ -170,7 +170,7 @@ static struct ibv_xrcd *xrcd_of(struct cma_device *d)
 	return d->xrcd;
 }
 
-/* Completes the domains of a queue pair: false and errno if it cannot be made. */
+/* Completes the domains of a queue pair. It returns false and sets errno on failure. */
 static bool complete_domains(struct cma_id *p, struct ibv_qp_init_attr_ex *attr)
 {
 	struct rdma_cm_id *id = &p->id;
@@ -234,12 +234,12 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 		return -1;
 	if (!attr)
 		return fail(EINVAL);
-	memcpy(&ex, attr, sizeof *attr); /* which begins in the same way */
+	memcpy(&ex, attr, sizeof *attr); /* both structures begin with the same members */
 	ex.comp_mask = IBV_QP_INIT_ATTR_PD;
 	ex.pd = pd ? pd : id->pd;
 	ret = rdma_create_qp_ex(id, &ex);
 	if (!ret)
-		memcpy(attr, &ex, sizeof *attr); /* the sizes that it got */
+		memcpy(attr, &ex, sizeof *attr); /* the granted sizes */
 	return ret;
 }
 
@@ -257,7 +257,7 @@ void rdma_destroy_qp(struct rdma_cm_id *id)
 		destroy_cqs(id);
 }
 
-/* Completes what a shared receive queue of XRC belongs to. */
+/* Completes the domain and completion queue of an XRC shared receive queue. */
 static int complete_xrc(struct cma_id *p, struct ibv_srq_init_attr_ex *attr)
 {
 	struct rdma_cm_id *id = &p->id;

@@ -1,9 +1,9 @@
-/* rs.h: what the files of rsockets share.
+/* rs.h: declarations that the files of rsockets share.
  *
- * A program knows an rsocket by a descriptor: an eventfd, which is readable while the rsocket may have
- * something to read or to accept. Another one, which programs do not see, is so while it may have room to
- * write. The engine's calls do not wait: calls here wait at these descriptors, so that signals, timeouts and
- * rpoll work as with sockets.
+ * An rsocket has two eventfds. The program knows the first one as the rsocket's descriptor: it is readable
+  * while there may be something to read or to accept. The second one is hidden from programs: it is readable
+  * while there may be room to write. The engine's calls do not wait. The calls here wait for these
+  * descriptors, so that signals, timeouts and rpoll work as with sockets.
  */
 #ifndef ROCE_RS_INTERNAL_H
 #define ROCE_RS_INTERNAL_H
@@ -17,9 +17,9 @@
 #include "../engine/engine.h"
 #include "../engine/rs.h"
 
-/* An rsocket. Calls work on a copy: another thread may close it meanwhile, and then the engine says so. */
+/* An rsocket. Calls work on a copy: if another thread closes the rsocket meanwhile, the engine returns an error. */
 struct rs {
-	const struct roce_rs_engine *engine; /* NULL: of before a fork, where it is dead */
+	const struct roce_rs_engine *engine; /* NULL: made before a fork, so dead */
 	roce_handle handle;
 	int in, out; /* in: the number of the rsocket */
 	int domain;
@@ -48,9 +48,9 @@ struct rs_deadline {
 };
 
 struct rs_deadline rs_deadline(const struct timeval *timeout); /* NULL: none */
-/* Tell how a call of this thread ended that may not wait: it found nothing, and fds may be readable when the next
- * one does, or it found something. A program that tries again and again keeps the engine's threads from
- * running, where an adapter would need no processor: after some tries rs_nothing sleeps a moment. */
+/* A call that may not wait calls rs_nothing if it found nothing, and rs_something otherwise. fds become readable
+ * when another try may succeed. A program that polls in a loop keeps the engine's threads from running, so
+ * after some tries rs_nothing sleeps a moment. */
 void rs_nothing(struct pollfd *fds, nfds_t n);
 void rs_something(void);
 /* Waits until a descriptor is readable. 1, 0 when the time is over, or -1 and errno. */

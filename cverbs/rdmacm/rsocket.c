@@ -12,7 +12,7 @@ enum { CHUNK = 1024, CHUNKS = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rs *chunks[CHUNKS];
 
-/* The place of a descriptor. NULL: there is none, and none is made. With the lock held. */
+/* Returns the place of a descriptor. NULL: there is none, and make is not set. The caller holds the lock. */
 static struct rs *place(int s, bool make)
 {
 	struct rs **chunk;
@@ -113,7 +113,7 @@ static void close_fds(const struct rs *rs)
 	errno = saved;
 }
 
-/* Makes an rsocket known that the engine has made. */
+/* Enters an rsocket that the engine has made. */
 static int publish(const struct rs *rs)
 {
 	if (insert(rs)) {
@@ -124,8 +124,8 @@ static int publish(const struct rs *rs)
 	return rs->in;
 }
 
-/* Types with flags are refused, as librdmacm does: what is preloaded in front of programs that use them takes
- * the kernel's sockets, whose accept4 these programs need. */
+/* Refuses types with flags, as librdmacm does: the preload library then uses sockets of the kernel, because
+ * programs that use these flags need accept4. */
 int rsocket(int domain, int type, int protocol)
 {
 	struct rs rs = {.domain = domain};
@@ -146,7 +146,8 @@ int rsocket(int domain, int type, int protocol)
 	return publish(&rs);
 }
 
-/* What the peer did not get is not told, as with close(2). In a child of a fork it closes the descriptors. */
+/* As with close(2), no error reports data that the peer did not get. In a child of a fork rclose closes the
+ * descriptors only. */
 int rclose(int s)
 {
 	struct rs *p, rs = {0};
@@ -177,7 +178,7 @@ int rshutdown(int s, int how)
 
 /* ---- addresses ---- */
 
-/* Tells a program an address: as much as there is room for, and how long it is. */
+/* Copies an address to a program: as much as its memory holds, and the full length. */
 static void tell(const struct roce_cm_addr *from, struct sockaddr *addr, socklen_t *len)
 {
 	struct sockaddr_storage whole = {0};
@@ -192,7 +193,7 @@ static void tell(const struct roce_cm_addr *from, struct sockaddr *addr, socklen
 	*len = n;
 }
 
-/* Takes an address of a program. A sockaddr_in6 with an IPv4 address in it has a larger size than it needs. */
+/* Reads an address of a program. The length of a sockaddr_in6 is valid for an IPv4 address, too. */
 static int take(struct roce_cm_addr *to, const struct sockaddr *addr, socklen_t len)
 {
 	if (!addr || len < sizeof addr->sa_family || len < cma_addr_len(addr))

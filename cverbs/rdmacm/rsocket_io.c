@@ -29,7 +29,7 @@ static bool may_wait(const struct rs *rs, int flags)
 	return !rs->nonblocking && !(flags & MSG_DONTWAIT);
 }
 
-/* Repeats a step until it does something. */
+/* Repeats a step, and waits in between, until it returns something other than EAGAIN. */
 static int64_t attempt(const struct rs *rs, step *f, int fd, const struct rs_deadline *until, bool wait, void *buf, size_t len, int64_t arg)
 {
 	int64_t n;
@@ -68,7 +68,7 @@ static int arguments(int s, struct rs *rs, const struct iovec *iov, size_t n, in
 
 /* ---- reading ---- */
 
-/* Reads into one piece after the other. It waits for the first bytes only, or with MSG_WAITALL for all. */
+/* Reads into one element of iov after the other. It waits for the first bytes only, or with MSG_WAITALL for all. */
 static ssize_t receive(int s, const struct iovec *iov, size_t n, int flags)
 {
 	struct rs_deadline until;
@@ -106,7 +106,7 @@ ssize_t rrecv(int s, void *buf, size_t len, int flags)
 	return receive(s, &iov, 1, flags);
 }
 
-/* The peer is told if there is something of it. */
+/* It returns the address of the peer if it returns data. */
 ssize_t rrecvfrom(int s, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len)
 {
 	ssize_t n = rrecv(s, buf, len, flags);
@@ -144,7 +144,7 @@ ssize_t rreadv(int s, const struct iovec *iov, int n)
 
 /* ---- writing ---- */
 
-/* Writes all, or what there is room for if it may not wait. */
+/* Writes all bytes, or as many as there is room for if it may not wait. */
 static size_t write_piece(const struct rs *rs, step *f, const struct rs_deadline *until, const struct iovec *piece, int64_t offset, int flags, int64_t *n)
 {
 	size_t done = 0;

@@ -1,4 +1,4 @@
-/* rsocket_options.c: options of rsockets. Most are the engine's; the rest is kept here. */
+/* rsocket_options.c: options of rsockets. The engine has most of them; this file keeps the others. */
 #include "rs.h"
 
 #include <fcntl.h>
@@ -62,10 +62,10 @@ static int is_listening(const struct rs *rs)
 static int inline_size(const struct rs *rs)
 {
 	(void)rs;
-	return 64; /* of package rsocket; another wish is ignored */
+	return 64; /* the fixed value of package rsocket; setting it changes nothing */
 }
 
-/* An option is a field of struct rs, or what a function says; one of both that is set is ignored. */
+/* An option is a field of struct rs, or the result of a function. Setting the latter changes nothing. */
 static const struct local_option {
 	int level, name;
 	size_t offset, size;

@@ -9,7 +9,7 @@ enum {
 	READ_EVENTS = POLLIN | POLLRDNORM,
 	WRITE_EVENTS = POLLOUT | POLLWRNORM,
 	NS_PER_SECOND = 1000000000,
-	/* How long rpoll sleeps at most when it looks for POLLERR and POLLHUP only, which no descriptor tells. */
+	/* The longest sleep of rpoll when it looks for POLLERR and POLLHUP only: no descriptor signals these. */
 	SLICE_MS = 100,
 };
 
@@ -90,10 +90,10 @@ void rs_something(void)
 
 /* ---- rpoll ---- */
 
-/* What to wait at: the descriptors of rsockets, and the program's own with what it asked for. */
+/* The descriptors to wait for: those of rsockets, and the program's other ones with their events. */
 struct watch {
 	struct pollfd *fds;
-	int *of; /* the program's entry for each, or -1 of an rsocket */
+	int *of; /* for each the index of the program's entry; -1: an rsocket */
 	nfds_t n;
 	bool slices;
 };
@@ -115,7 +115,7 @@ static short with_synonyms(int ready)
 	return events;
 }
 
-/* Asks an rsocket, and watches it if it is not ready. */
+/* Asks an rsocket for its events, and watches it if it has none. */
 static short ask(struct watch *w, const struct rs *rs, short events)
 {
 	uint32_t want = (events & READ_EVENTS ? POLLIN : 0) | (events & WRITE_EVENTS ? POLLOUT : 0);
@@ -133,7 +133,7 @@ static short ask(struct watch *w, const struct rs *rs, short events)
 	return 0;
 }
 
-/* Returns how many entries have events, of rsockets; those of other descriptors come later. */
+/* Returns how many rsockets have events. Other descriptors come later. */
 static int ask_all(struct watch *w, struct pollfd *fds, nfds_t n)
 {
 	int ready = 0;
@@ -156,7 +156,7 @@ static int ask_all(struct watch *w, struct pollfd *fds, nfds_t n)
 	return ready;
 }
 
-/* One round. A positive number: so many entries have events. 0: none yet, and *over says whether the time is. */
+/* One round. It returns how many entries have events. If it returns 0, *over says whether the time is over. */
 static int poll_once(struct watch *w, struct pollfd *fds, nfds_t n, const struct rs_deadline *until, bool *over)
 {
 	struct rs_deadline slice = after(0, SLICE_MS * 1000000LL), now = after(0, 0);
