@@ -1,4 +1,4 @@
-/* cgo.h: names for pointers to const, which cgo has no other way to export. */
+/* cgo.h: names for pointers to const: without them cgo cannot export functions with such arguments. */
 #ifndef ROCE_CGO_H
 #define ROCE_CGO_H
 

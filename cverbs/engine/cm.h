@@ -1,12 +1,12 @@
-/* cm.h: what librdmacm.so.1 asks of the connection manager of the engine.
+/* cm.h: the calls of the engine's connection manager for librdmacm.so.1.
  *
- * The calls stand where the kernel's rdma_ucm stands: they know addresses, routes and connections, and
- * no queue pair. A program's queue pair is made by libibverbs; connect and accept name its number,
- * and librdmacm moves it through its states with what init_qp_attr says. All calls are
- * asynchronous: the outcome is an event of a channel.
+ * The calls replace the kernel's rdma_ucm: they know addresses, routes and connections, and no queue pair.
+  * libibverbs makes the program's queue pair; connect and accept name its number, and librdmacm moves it
+  * through its states with the attributes of init_qp_attr. All calls are asynchronous: the outcome is an
+  * event of a channel.
  *
- * The rules of engine.h apply. Addresses and ports, and structures that have the name of one of
- * <rdma/rdma_cma.h>, have that one's meaning.
+ * The rules of engine.h apply. Structures named like one of <rdma/rdma_cma.h> have its meaning, as have
+  * addresses and ports.
  */
 #ifndef ROCE_CM_H
 #define ROCE_CM_H
@@ -20,7 +20,7 @@ struct roce_cm_addr {
 	uint16_t family;   /* 4 or 6; 0: no address */
 };
 
-/* What an identifier is bound to. Before a route is known, dgid and what follows is 0. */
+/* The device and addresses of an identifier. Before a route is known, dgid and the members after it are 0. */
 struct roce_cm_info {
 	char device[64]; /* "": none */
 	struct roce_cm_addr src, dst;
@@ -40,7 +40,7 @@ struct roce_cm_param {
 	uint8_t private_data_len, responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, srq;
 };
 
-/* struct rdma_cm_event, with what its parameters point to. */
+/* struct rdma_cm_event, with the data that its parameters point to. */
 struct roce_cm_event {
 	uint64_t cookie;    /* of the identifier; of a CONNECT_REQUEST, of the listener */
 	uint64_t group;     /* of MULTICAST_JOIN and MULTICAST_ERROR: the cookie of join */
@@ -61,14 +61,14 @@ enum roce_cm_option { ROCE_CM_TOS, ROCE_CM_REUSEADDR, ROCE_CM_AFONLY, ROCE_CM_AC
 struct roce_cm_engine {
 	uint32_t size;
 
-	/* Event channels. notify_fd is an eventfd of EFD_SEMAPHORE: the engine adds 1 for an event, and takes
-	 * 1 away for an event that is dropped. next_event returns -EAGAIN if there is no event. */
+	/* Event channels. notify_fd is an eventfd of EFD_SEMAPHORE: the engine adds 1 for an event, and takes 1 away
+	 * when it drops an event. next_event returns -EAGAIN if there is no event. */
 	int (*create_channel)(int notify_fd, roce_handle *out);
 	int (*destroy_channel)(roce_handle channel);
 	int (*next_event)(roce_handle channel, struct roce_cm_event *out);
 
-	/* Identifiers. destroy_id drops the events that were not taken: after it, next_event returns none of
-	 * the identifier. */
+	/* Identifiers. destroy_id drops the events that were not taken: next_event returns no more events of the
+	 * identifier. */
 	int (*create_id)(roce_handle channel, uint64_t cookie, uint32_t ps, uint32_t qp_type, roce_handle *out);
 	int (*set_cookie)(roce_handle id, uint64_t cookie);
 	int (*migrate_id)(roce_handle id, roce_handle channel);
@@ -82,7 +82,7 @@ struct roce_cm_engine {
 	int (*resolve_route)(roce_handle id, int timeout_ms);
 
 	/* Connections. A NULL param of connect and accept is not allowed. reason is one of REJ messages.
-	 * init_qp_attr fills in what the queue pair needs for state attr->qp_state: INIT, RTR or RTS. */
+	 * init_qp_attr fills in the attributes for state attr->qp_state: INIT, RTR or RTS. */
 	int (*listen)(roce_handle id, int backlog);
 	int (*connect)(roce_handle id, const struct roce_cm_param *param);
 	int (*accept)(roce_handle id, const struct roce_cm_param *param);

@@ -11,8 +11,8 @@ import (
 // connections is the connection manager of the process.
 var connections = ucma.New(openDevices)
 
-// openDevices opens all devices that can be opened: an identifier may be bound to any. The first error
-// counts if there are none.
+// openDevices opens all devices that it can: an identifier may be bound to any. If none opens, it returns the
+// first error.
 func openDevices() (opened []ucma.Device, err error) {
 	n, err := verbs.Devices(nil)
 	if err != nil {

@@ -2,7 +2,7 @@
 #include "_cgo_export.h"
 #include "cm_cgo.h"
 
-/* cgo does not know pointers to const void. */
+/* cgo has no pointers to const void. */
 static int reject(roce_handle id, uint32_t reason, const void *private_data, uint32_t length)
 {
 	return roceCMReject(id, reason, (void *)private_data, length);

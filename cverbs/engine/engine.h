@@ -1,22 +1,22 @@
-/* engine.h: what the C libraries ask of the Go engine.
+/* engine.h: the calls of the Go engine for the C libraries.
  *
- * libibverbs.so.1 and librdmacm.so.1 are thin: they have the structures that programs see, and
- * keep the rules that need no device. libroce-engine.so has the devices. The libraries load it
- * when a program first asks for devices, and look up roce_engine(), which returns the table of
- * calls below. After a fork the child loads a copy of its own: a Go runtime does not survive
- * fork. So an engine is told in struct roce_host what it needs of the process.
+ * libibverbs.so.1 and librdmacm.so.1 are thin: they have the structures that programs see, and enforce the
+  * rules that need no device. libroce-engine.so has the devices. The libraries load it when a program first
+  * asks for devices, and look up roce_engine(), which returns the table of calls below. After a fork the child
+  * loads another copy, because a Go runtime does not survive fork. struct roce_host describes the process to
+  * the engine.
  *
  * Rules:
  *  - Calls return 0, or a negative errno. Those that create return the object in *out.
- *  - An object is a handle: a number of a slot and how often the slot was used. 0 is none. A handle
- *    that was never given out, was closed, or is of another kind is -EINVAL, never a crash.
- *  - Structures are plain: numbers in the byte order of the host unless said otherwise. Those that
- *    may grow begin with nothing: both sides are built from this file, and ROCE_ENGINE_ABI says so.
+ *  - An object is a handle: the number of a slot and how often the slot was used. 0 is none. A handle
+  *    that was never given out, was closed, or is of another kind gives -EINVAL, never a crash.
+ *  - Numbers are in the byte order of the host unless said otherwise. Structures have no size member:
+  *    both sides are built from this file, and ROCE_ENGINE_ABI proves it.
  *  - Values of enumerations (states, opcodes, statuses, events, access flags, types of queue pairs)
  *    are those of <infiniband/verbs.h> and <rdma/rdma_cma.h>.
- *  - Memory that a program gives is used as it is. Memory that cannot be touched is an error
- *    completion (LOC_PROT_ERR) or a NAK, not a signal.
- *  - Every call may come from any thread.
+ *  - The engine uses a program's memory in place. Inaccessible memory gives an error completion
+  *    (LOC_PROT_ERR) or a NAK, not a signal.
+ *  - Any thread may make any call.
  */
 #ifndef ROCE_ENGINE_H
 #define ROCE_ENGINE_H
@@ -28,7 +28,7 @@
 
 typedef uint32_t roce_handle;
 
-/* What an engine is told when it is loaded. */
+/* Describes the process to an engine when it is loaded. */
 struct roce_host {
 	uint32_t abi;      /* ROCE_ENGINE_ABI of the library that loads it */
 	uint32_t instance; /* 0: the first of this process tree, 1 and so on: after a fork */
@@ -46,7 +46,7 @@ struct roce_device_info {
 	uint64_t guid;   /* host order; struct ibv_device and queries have it in network order */
 };
 
-/* struct ibv_device_attr and what ibv_query_device_ex adds. 0 is what the device has not. */
+/* struct ibv_device_attr and the additions of ibv_query_device_ex. 0: the device does not support it. */
 struct roce_device_attr {
 	uint64_t node_guid, max_mr_size, page_size_cap, device_cap_flags, device_cap_flags_ex;
 	uint32_t vendor_id, vendor_part_id, hw_ver;
@@ -73,12 +73,12 @@ struct roce_sge { /* struct ibv_sge */
 	uint32_t length, lkey;
 };
 
-/* Work requests. Inline data is in the elements, whose keys do not count. */
+/* Work requests. The elements point to inline data; their keys are ignored. */
 struct roce_send_wr {
 	uint64_t wr_id;
 	const struct roce_sge *sg;
 	int32_t num_sge;
-	uint32_t opcode; /* enum ibv_wr_opcode, of which newer headers have 14 FLUSH and 15 ATOMIC_WRITE */
+	uint32_t opcode; /* enum ibv_wr_opcode; 14 FLUSH and 15 ATOMIC_WRITE are in newer headers only */
 	uint32_t flags;  /* enum ibv_send_flags */
 	uint32_t imm;    /* immediate in network order, as in struct ibv_send_wr; key to invalidate in host order */
 	uint64_t remote_addr;
@@ -156,7 +156,7 @@ struct roce_mr_info {
 	uint32_t lkey, rkey;
 };
 
-/* An asynchronous event: of which object the type says. cookie is that of its creation. */
+/* An asynchronous event. The type says which kind of object it is about; cookie is the object's. */
 struct roce_event {
 	uint32_t type; /* enum ibv_event_type */
 	uint32_t port;
@@ -177,14 +177,14 @@ struct roce_engine {
 	uint32_t abi, size;
 
 	/* Devices. devices fills up to n entries and returns how many there are; it opens none. Opening the
-	 * same one again gives another context of the same device. notify_fd is an eventfd of EFD_SEMAPHORE
-	 * to which the engine adds 1 for each asynchronous event, and from which it takes 1 for each event that
-	 * goes with its object. -1: nobody takes events. */
+	 * same one again gives another context of the same device. notify_fd is an eventfd of EFD_SEMAPHORE: the
+	  * engine adds 1 for each asynchronous event, and takes 1 away for each event that it drops with its
+	  * object. -1: the program takes no events. */
 	int (*devices)(struct roce_device_info *list, int n);
 	int (*open)(const char *name, int notify_fd, roce_handle *ctx);
 	int (*close)(roce_handle ctx);
-	/* exiting is called when the process exits: it tells the peers of connections, waits a moment until they
-	 * have heard it, and finishes captures. Calls of other threads fail from then on. */
+	/* exiting is called when the process exits: it disconnects from the peers of connections, waits a moment for
+	 * their answers, and finishes captures. From then on calls of other threads fail. */
 	void (*exiting)(void);
 	int (*query_device)(roce_handle ctx, struct roce_device_attr *out);
 	int (*query_port)(roce_handle ctx, uint32_t port, struct roce_port_attr *out);
@@ -192,8 +192,8 @@ struct roce_engine {
 	int (*query_pkey)(roce_handle ctx, uint32_t port, uint32_t index, uint16_t *pkey); /* host order */
 	int (*next_event)(roce_handle ctx, struct roce_event *out); /* -EAGAIN: there is none */
 
-	/* Domains and memory. A memory region is n bytes from addr on; peers and work requests call
-	 * its first byte iova. */
+	/* Domains and memory. A memory region is n bytes from addr on; peers and work requests address
+	 * its first byte as iova. */
 	int (*alloc_pd)(roce_handle ctx, roce_handle *out);
 	int (*dealloc_pd)(roce_handle pd);
 	int (*reg_mr)(roce_handle pd, uint64_t addr, uint64_t length, uint64_t iova, uint32_t access, roce_handle *out, struct roce_mr_info *info);
@@ -202,12 +202,12 @@ struct roce_engine {
 	int (*dereg_mr)(roce_handle mr);
 	int (*alloc_mw)(roce_handle pd, uint32_t type, roce_handle *out, uint32_t *rkey);
 	int (*dealloc_mw)(roce_handle mw);
-	int (*mw_rkey)(roce_handle mw, uint32_t *rkey); /* the key after the last bind that was posted */
+	int (*mw_rkey)(roce_handle mw, uint32_t *rkey); /* the key of the last posted bind */
 	/* bind_mw is ibv_bind_mw: of type 1, by a work request of the queue pair. */
 	int (*bind_mw)(roce_handle qp, const struct roce_send_wr *wr, uint32_t *rkey);
 
 	/* Completions. notify_fd of a channel is an eventfd: 1 for each event. channel_event returns the
-	 * cookie of the queue which raised the oldest event, -EAGAIN if there is none. */
+	 * cookie of the queue that raised the oldest event, -EAGAIN if there is none. */
 	int (*create_channel)(roce_handle ctx, int notify_fd, roce_handle *out);
 	int (*destroy_channel)(roce_handle channel);
 	int (*channel_event)(roce_handle channel, uint64_t *cookie);
@@ -243,7 +243,7 @@ struct roce_engine {
 	const struct roce_rs_engine *rs;
 };
 
-/* The only symbol of libroce-engine.so. NULL: the engine is of another ABI than host. */
+/* The only symbol of libroce-engine.so. NULL: the engine and host have different ABIs. */
 const struct roce_engine *roce_engine(const struct roce_host *host);
 
 #endif

@@ -1,9 +1,9 @@
-/* exit.c: tell the engine that the process ends.
+/* exit.c: tells the engine that the process ends.
  *
  * A program may call exit in a signal handler, and the signal may have interrupted its thread inside the
- * engine. A call into Go would then end the process with an error of the runtime. So a thread of its own makes
- * the calls, and the one that exits waits for it. In a handler it waits a limited time: the engine's
- * locks may be held by what the signal has interrupted. */
+  * engine. A call into Go would then end the process with an error of the runtime. So a separate thread makes
+  * the calls, and the exiting thread waits for it. In a handler it waits a limited time: the interrupted
+  * code may hold locks of the engine. */
 #include "exit.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #include "_cgo_export.h"
 
-enum { PATIENCE_MS = 500 }; /* of a signal handler */
+enum { PATIENCE_MS = 500 }; /* how long a signal handler waits */
 
 static pid_t owner;
 static pthread_once_t reports = PTHREAD_ONCE_INIT, watches = PTHREAD_ONCE_INIT;
@@ -53,7 +53,7 @@ void roce_watch_exit(void)
 	pthread_once(&watches, start_watch);
 }
 
-/* Handlers run on the alternate stack where they interrupt the engine. */
+/* A handler that interrupts the engine runs on the alternate stack. */
 static bool in_handler(void)
 {
 	stack_t stack;
@@ -66,7 +66,7 @@ static void ask(void (*what)(void))
 	struct timespec limit;
 	int r;
 
-	/* A child of a fork has the handlers, too, but no Go runtime. */
+	/* A child of a fork has the exit handlers, too, but no Go runtime. */
 	if (!watched || stuck || getpid() != owner)
 		return;
 	call = what;

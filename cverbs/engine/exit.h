@@ -2,14 +2,14 @@
 #ifndef ROCE_EXIT_H
 #define ROCE_EXIT_H
 
-/* roce_report_at_exit has roceExit called when the process ends, or returns not 0. */
+/* roce_report_at_exit arranges that roceExit is called when the process ends. It returns 0, or not 0 if it fails. */
 int roce_report_at_exit(void);
 
-/* roce_watch_exit makes what roce_exiting needs. */
+/* roce_watch_exit starts the thread that roce_exiting needs. */
 void roce_watch_exit(void);
 
-/* roce_exiting has roceExiting called. It may be called by a signal handler that interrupts the engine, as
- * exit may. */
+/* roce_exiting calls roceExiting in another thread. Like exit, a signal handler that interrupts the engine may
+ * call it. */
 void roce_exiting(void);
 
 #endif

@@ -2,7 +2,7 @@
 //
 // Built with -buildmode=c-shared it exports one symbol, roce_engine, which returns the table
 // of calls that engine.h describes. This package has the functions of that table. They
-// convert pointers and errors; what the calls do is in package verbs (cverbs/internal/verbs).
+// convert pointers and errors; package verbs (cverbs/internal/verbs) implements the calls.
 package main
 
 /*
@@ -23,7 +23,7 @@ import (
 
 func main() {} // -buildmode=c-shared wants one
 
-// errnoOf returns what a call of the table returns: 0, or a negative errno.
+// errnoOf returns the result of a call of the table: 0, or a negative errno.
 func errnoOf(err error) C.int {
 	if err == nil {
 		return 0
@@ -31,7 +31,7 @@ func errnoOf(err error) C.int {
 	return -C.int(verbs.Errno(err))
 }
 
-// count returns how many, or a negative errno.
+// count returns n, or a negative errno.
 func count(n int, err error) C.int {
 	if err != nil {
 		return errnoOf(err)
@@ -39,12 +39,12 @@ func count(n int, err error) C.int {
 	return C.int(n)
 }
 
-// guard makes an access to memory of the program that is not there a panic, and is called before
-// such an access. That lasts for the thread.
+// guard turns an access to unmapped memory of the program into a panic, for the rest of the call. A call uses
+// guard before it touches such memory.
 func guard() { debug.SetPanicOnFault(true) }
 
-// caught is deferred by calls that touch memory of the program. It turns an access to memory that is not
-// there into -EFAULT. Any other panic is a bug of the engine and ends the process.
+// Calls that touch memory of the program defer caught. It turns an access to unmapped memory into -EFAULT.
+// Any other panic is a bug of the engine and ends the process.
 func caught(rc *C.int) {
 	switch r := recover().(type) {
 	case nil:
@@ -58,7 +58,7 @@ func caught(rc *C.int) {
 	}
 }
 
-// as returns a pointer to a structure of C as one to the Go type that has its layout.
+// as converts a pointer to a structure of C to a pointer to the Go type with its layout.
 func as[T any, P any](p *P) *T { return (*T)(unsafe.Pointer(p)) }
 
 // list returns an array of C.

@@ -1,20 +1,20 @@
-/* reserve.c: the Go runtime's memory is never where memory of the program was.
+/* reserve.c: keeps the Go runtime's memory away from addresses that the program has used.
  *
- * A program may unmap memory that is registered. The peers that have the key can write to what is mapped
- * there next. The kernel gives the place to the next mapping that fits, and most of those were the Go
- * runtime's: it maps its bookkeeping and the stacks of its threads wherever the kernel likes. (Go's heap
- * has addresses of its own, far from those.) So the engine reserves address space and places these mappings in it.
+ * A program may unmap registered memory. Peers that have the key can then write to the next mapping at the
+  * same address. The kernel gives the address to the next mapping that fits, often one of the Go runtime:
+  * the kernel chooses the addresses of its bookkeeping and of the stacks of its threads. (Go's heap has
+  * other addresses, far away.) So the engine reserves address space and places these mappings in it.
  *
  * With cgo the runtime calls mmap, munmap, pthread_create and pthread_detach of the C library. The
- * linker replaces those calls by the functions __wrap_… below, and calls of __real_… by the C library's.
+ * linker replaces these calls by the functions __wrap_… below, and calls of __real_… by the C library's.
  *
- * The reserves are far from where the kernel puts mappings that have no address, so that a reserve which
- * is made late is in no place of the program either. In a child of a fork, whose engine is a new one, those
- * of its ancestors are still there, and its own are behind them.
+ * The reserves are far from the addresses that the kernel chooses, so that even a late reserve is at no
+  * address that the program has used. A child of a fork has a new engine: its reserves follow those of its
+  * ancestors, which are still mapped.
  *
- * Address space that the runtime gives back stays reserved. When all reserves are full, or if the kernel
- * grants none (RLIMIT_AS), the runtime's memory is mapped wherever the kernel likes. So are mappings that
- * are larger than a reserve: the runtime makes those when it starts. */
+ * Address space that the runtime gives back stays reserved. The kernel chooses the address if all reserves
+  * are full, if it grants none (RLIMIT_AS), or if a mapping is larger than a reserve: the runtime makes such
+  * mappings when it starts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -28,7 +28,7 @@
 
 enum {
 	RESERVES = 64,
-	SITES = 16 * RESERVES, /* where a reserve may be: one after the other from first_site on */
+	SITES = 16 * RESERVES, /* possible places of reserves, one after the other from first_site on */
 	PAGES = 1 << 16, /* of one reserve: 256 MiB of pages of 4 KiB */
 	WORD = 64,
 	STACKS = 4096,
@@ -37,18 +37,18 @@ enum {
 static struct reserve {
 	char *start;
 	size_t pages;
-	size_t low; /* no page before it is free */
+	size_t low; /* all pages before it are used */
 	uint64_t used[PAGES / WORD];
 } reserves[RESERVES];
 
 static const uintptr_t first_site = (uintptr_t)1 << 37; /* in 39 bits of address, too; Go's heap is higher */
 
-static int reserved; /* how many of them there are */
-static int sites;    /* that have been tried */
-static size_t page;  /* its size, from the first lock on */
+static int reserved; /* the number of reserves */
+static int sites;    /* how many sites were tried */
+static size_t page;  /* the page size, valid after the first lock */
 static pthread_mutex_t taken = PTHREAD_MUTEX_INITIALIZER;
 
-/* The runtime does not call in signal handlers. */
+/* The runtime makes none of these calls in signal handlers. */
 static void lock(void)
 {
 	pthread_mutex_lock(&taken);
@@ -94,7 +94,7 @@ static void mark(struct reserve *r, size_t from, size_t to, bool used)
 	}
 }
 
-/* Takes free pages in a row; -1: there are not so many. */
+/* Takes contiguous free pages; -1: there are not enough. */
 static ssize_t take(struct reserve *r, size_t pages)
 {
 	size_t from = r->low;
@@ -116,7 +116,7 @@ static ssize_t take(struct reserve *r, size_t pages)
 	return -1;
 }
 
-/* Maps nothing at the next site that is free, or wherever the kernel likes if there is none. */
+/* Maps inaccessible memory at the next free site, or where the kernel chooses if there is none. */
 static void *map_site(size_t length)
 {
 	while (sites < SITES) {
@@ -171,7 +171,7 @@ static char *place_for(size_t length)
 	return NULL;
 }
 
-/* Gives address space back. False if it is of no reserve. */
+/* Gives address space back. False: it belongs to no reserve. */
 static bool give_back(char *start, size_t length)
 {
 	for (int i = 0; i < reserved; i++) {
@@ -190,7 +190,7 @@ static bool give_back(char *start, size_t length)
 	return false;
 }
 
-/* ---- what the runtime calls ---- */
+/* ---- the calls of the runtime ---- */
 
 void *__wrap_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
@@ -228,16 +228,16 @@ int __wrap_munmap(void *addr, size_t length)
 
 /* ---- stacks ---- */
 
-/* A stack is in use until its thread is detached and the kernel knows the thread no more. A new thread
- * takes the stack of one that has ended, if there is one. */
+/* A stack is in use until its thread is detached and has ended in the kernel. A new thread takes the stack of
+ * an ended thread, if there is one. */
 static struct stack {
-	char *start; /* the first page stays without access */
-	size_t size; /* without that page */
+	char *start; /* the guard page */
+	size_t size; /* without the guard page */
 	atomic_int thread;
 	bool detached;
 } stacks[STACKS];
 
-enum { FREE = 0, STARTING = -1 }; /* instead of a thread's number */
+enum { FREE = 0, STARTING = -1 }; /* values of thread other than a thread ID */
 
 struct start {
 	struct stack *stack;
@@ -296,7 +296,7 @@ static void *run_on_stack(void *argument)
 	return s.run(s.argument);
 }
 
-/* The callers set no attribute but the size of the stack. */
+/* The callers set only one attribute: the size of the stack. */
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument)
 {
 	struct start *s = malloc(sizeof *s);
@@ -323,7 +323,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 	return r;
 }
 
-/* glibc keeps what it knows of a thread, to which a pthread_t points, on the thread's stack. */
+/* A pthread_t points to glibc's descriptor of the thread, which is on the thread's stack. */
 int __wrap_pthread_detach(pthread_t thread)
 {
 	int r = __real_pthread_detach(thread);

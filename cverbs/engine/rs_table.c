@@ -2,7 +2,7 @@
 #include "_cgo_export.h"
 #include "rs_cgo.h"
 
-/* cgo does not know pointers to const void. */
+/* cgo has no pointers to const void. */
 static int64_t send_bytes(roce_handle rs, const void *buf, uint64_t length)
 {
 	return roceRSSend(rs, (void *)buf, length);
@@ -13,7 +13,7 @@ static int64_t write_at(roce_handle rs, const void *buf, uint64_t length, int64_
 	return roceRSWriteAt(rs, (void *)buf, length, offset);
 }
 
-/* cgo does not tell the two kinds of pointers to one structure apart: bind has the other one. */
+/* cgo cannot export a structure as const and non-const pointer: bind takes the const pointer. */
 static int name(roce_handle rs, struct roce_cm_addr *out)
 {
 	return roceRSName(rs, out);

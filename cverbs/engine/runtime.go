@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// minProcs is how many threads at least may run Go code at once. The default of the runtime follows the
-// affinity of the process: a rank that is pinned to one processor gets 1, and a thread of
-// the program that polls in a loop then keeps the engine's own goroutines from running.
+// minProcs is the lower bound of GOMAXPROCS. The runtime's default follows the affinity of the process: a rank
+// pinned to one processor gets 1, and a thread of the program that polls in a loop then keeps the engine's
+// goroutines from running.
 const minProcs = 4
 
-// engineProcs is how many of these the engine itself needs beside the threads that poll.
+// engineProcs is how many of these the engine needs in addition to polling threads.
 const engineProcs = 2
 
 func init() { runtime.GOMAXPROCS(max(minProcs, runtime.NumCPU())) }
@@ -24,8 +24,8 @@ var pollers struct {
 	n int
 }
 
-// rocePollingThreads counts threads that poll. When there are more than the scheduler lets run at once it
-// lets twice as many. It never goes back: changing it stops the world.
+// rocePollingThreads counts polling threads, and doubles GOMAXPROCS when that is too small for them and the
+// engine. It never lowers it: each change stops the world.
 //
 //export rocePollingThreads
 func rocePollingThreads(change C.int) {

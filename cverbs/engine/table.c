@@ -12,7 +12,7 @@ static int poll_cq(roce_handle cq, struct roce_wc *wcs, int n)
 	return rocePollCQ(cq, wcs, n);
 }
 
-/* cgo does not tell the two kinds of pointers to one structure apart: query_qp has the other one. */
+/* cgo cannot export a structure as const and non-const pointer: query_qp takes the non-const pointer. */
 static int modify_qp(roce_handle qp, const struct roce_qp_attr *attr, uint32_t mask)
 {
 	return roceModifyQP(qp, (struct roce_qp_attr *)attr, mask);

@@ -1,4 +1,4 @@
-/* threads.c: count the threads that poll, so that the Go scheduler lets all of them run at once. */
+/* threads.c: counts the polling threads, so that the Go scheduler lets all of them run at once. */
 #include "threads.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 #ifndef ROCE_THREADS_H
 #define ROCE_THREADS_H
 
-/* roce_thread_polls notes that the calling thread polls, until it ends. */
+/* roce_thread_polls counts the calling thread as polling until it ends. */
 void roce_thread_polls(void);
 
 #endif

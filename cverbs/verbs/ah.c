@@ -231,8 +231,8 @@ static int ask_arp(uint32_t ifindex, const uint8_t *addr, uint8_t mac[ETHERNET_L
 	return r;
 }
 
-/* For libraries that build frames themselves. Groups, link-local addresses that are made of the MAC
- * address, and IPv4 neighbours of the kernel's table are known; others are EHOSTUNREACH. */
+/* Libraries that build frames themselves call this. It resolves groups, link-local addresses that contain the
+ * MAC address, and IPv4 neighbours of the kernel's table. Other addresses are EHOSTUNREACH. */
 int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
 	struct ibv_gid_entry from;

@@ -1,7 +1,7 @@
 /* channel.c: completion channels.
  *
- * A channel's descriptor is an eventfd, to which the engine adds 1 for each event. Reading takes 1
- * of it, and waits in the kernel, not in the engine. O_NONBLOCK and epoll work as on any file. */
+ * A channel's descriptor is an eventfd. The engine adds 1 for each event; a read takes 1 away, and waits in
+  * the kernel, not in the engine. O_NONBLOCK and epoll work as on any file. */
 #include "front.h"
 
 #include <sys/eventfd.h>

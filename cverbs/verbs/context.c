@@ -1,4 +1,4 @@
-/* context.c: what programs ask of a device, its port, and its tables. */
+/* context.c: queries of a device, its port, and its tables. */
 #include "front.h"
 #include "../symbols/generated/private.h"
 
@@ -51,7 +51,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	return 0;
 }
 
-/* What the stack does not have is 0: paging on demand, segmentation and hashing by the device, rate
+/* Capabilities that the stack lacks are 0: paging on demand, segmentation and hashing by the device, rate
  * limits, tag matching, moderation, time stamps. */
 int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr, size_t size)
 {
@@ -70,7 +70,7 @@ int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 	return 0;
 }
 
-/* The clock of query_rt_values would be that of completion time stamps, which there are none of. */
+/* query_rt_values returns the clock of completion time stamps. The stack has no such time stamps. */
 int roce_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
 	int r = roce_check(context, ROCE_CONTEXT);
@@ -113,7 +113,7 @@ int roce_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_a
 }
 
 #undef ibv_query_port
-/* The exported function is of the structure that ended before port_cap_flags2. */
+/* The exported function has the old structure, which ends before port_cap_flags2. */
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
 	return roce_query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
@@ -204,7 +204,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 	return r ? -roce_err(r) : (ssize_t)n;
 }
 
-/* ibv_devinfo asks this one, which is of no public node: 0 is InfiniBand or RoCE v1, 1 RoCE v2. */
+/* ibv_devinfo calls this function of the private version node: 0 is InfiniBand or RoCE v1, 1 RoCE v2. */
 EXPORT int ROCE_PRIVATE(ibv_query_gid_type)(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
 {
 	struct roce_gid g;

@@ -40,7 +40,7 @@ static struct roce_cq *create(struct ibv_context *context, uint32_t cqe, void *c
 	pthread_mutex_init(&cq->cq.mutex, NULL);
 	pthread_cond_init(&cq->cq.cond, NULL);
 	pthread_mutex_init(&cq->lock, NULL);
-	/* Entered before it is made: its first event may come before create_cq returns. */
+	/* Enter the queue before the engine makes it: its first event may come before create_cq returns. */
 	if (!roce_enter(&cq->cq, ROCE_CQ, context)) {
 		free(cq);
 		return roce_null(ENOMEM);
@@ -110,7 +110,7 @@ int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 	return roce_err(r);
 }
 
-/* There is no moderation: an event comes with the first completion that it was requested for. */
+/* There is no moderation: the first completion after a request raises the event. */
 int roce_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
 	int r = roce_check(cq, ROCE_CQ);

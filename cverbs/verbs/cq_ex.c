@@ -1,7 +1,7 @@
 /* cq_ex.c: reading completions field by field.
  *
- * A batch is polled from the engine, and ibv_next_poll walks it. What ibv_end_poll leaves of the
- * batch comes first at the next ibv_start_poll or ibv_poll_cq. */
+ * ibv_start_poll polls a batch from the engine, and ibv_next_poll walks it. The next ibv_start_poll or
+  * ibv_poll_cq first returns the completions that ibv_end_poll has left in the batch. */
 #include "front.h"
 
 static struct roce_cq *cq_of(struct ibv_cq_ex *cq)
@@ -21,7 +21,7 @@ static void unlock(struct roce_cq *cq)
 		pthread_mutex_unlock(&cq->lock);
 }
 
-/* Makes batch[next] the completion that is read; ENOENT: there is none. */
+/* Makes batch[next] the current completion; ENOENT: there is none. */
 static int advance(struct roce_cq *cq)
 {
 	if (cq->next == cq->count) {
@@ -104,7 +104,7 @@ READ(uint32_t, slid, slid)
 READ(uint8_t, sl, sl)
 READ(uint8_t, dlid_path_bits, dlid_path_bits)
 
-/* What ibv_create_cq_ex refuses to promise is 0. */
+/* Returns 0 for the fields that ibv_create_cq_ex refuses. */
 static uint64_t no_time(struct ibv_cq_ex *ex)
 {
 	(void)ex;

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-/* All devices that any list ever had. They stay, so that a pointer to one works for as long as the
- * program lives, and names it in a child of a fork as well. */
+/* All devices that any list ever had. They are never freed, so a pointer to one is valid as long as the
+ * program runs, also in a child of a fork. */
 static struct roce_device *known;
 
 static struct roce_device *device_of(const struct roce_device_info *info)
@@ -30,7 +30,7 @@ static struct roce_device *device_of(const struct roce_device_info *info)
 		*at = d;
 		d->index = index;
 		v = &d->verbs.device;
-		d->verbs.ops = d; /* any address of ours: it is compared, never followed */
+		d->verbs.ops = d; /* any address of this library: programs compare it and never follow it */
 		v->node_type = IBV_NODE_CA;
 		v->transport_type = IBV_TRANSPORT_IB;
 		snprintf(v->name, sizeof v->name, "%s", info->name);
@@ -43,7 +43,7 @@ static struct roce_device *device_of(const struct roce_device_info *info)
 	return d;
 }
 
-/* All of the engine's devices, which may change between the calls. */
+/* Returns all of the engine's devices. Their number may change between the two calls of the engine. */
 static struct roce_device_info *infos(const struct roce_engine *engine, int *count)
 {
 	struct roce_device_info *list = NULL;
@@ -138,8 +138,8 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
 	return htobe64(to_device(device)->guid);
 }
 
-/* What programs call through a context. The slots named _compat_ are of libraries before 2010:
- * only the two queries have ever been called by inline functions of later headers. */
+/* The functions that programs call through a context. The slots named _compat_ are of libraries before 2010:
+ * inline functions of later headers have only ever called the two queries. */
 static int compat_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
 	return ibv_query_device(context, attr);
@@ -191,7 +191,7 @@ static const struct ibv_context_ops data_ops = {
 	._compat_async_event = compat_nothing,
 };
 
-/* A call that is NULL here is EOPNOTSUPP to programs: the inline function says so. */
+/* If a call is NULL here, the inline function of the header returns EOPNOTSUPP. */
 static const struct verbs_context extended_ops = {
 	.query_port = roce_query_port,
 	.advise_mr = roce_advise_mr,
@@ -249,7 +249,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	v->ops = data_ops;
 	v->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&v->mutex, NULL);
-	/* Nobody talks over cmd_fd, but programs duplicate and poll it. */
+	/* No data pass through cmd_fd, but programs duplicate and poll it. */
 	v->cmd_fd = memfd_create("roce-context", MFD_CLOEXEC);
 	v->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	if (v->cmd_fd < 0 || v->async_fd < 0) {
@@ -289,18 +289,18 @@ int ibv_close_device(struct ibv_context *context)
 	if (!r)
 		r = -roce_engine_table->close(c->handle);
 	else
-		r = 0; /* of before a fork: the child has nothing but the memory */
+		r = 0; /* opened before a fork: the child has only the memory */
 	if (r)
 		return roce_minus1(r);
 	left = roce_remove_context(context);
 	close_fds(context);
-	/* Programs that leave objects behind may still touch them, and by them the context. */
+	/* Programs may still use objects that they have not destroyed, and through them the context. */
 	if (!left)
 		free(c);
 	return 0;
 }
 
-/* Objects are of one engine, in one process: none can be imported into another. */
+/* An object belongs to the engine of one process: no other process can import it. */
 struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	(void)cmd_fd;

@@ -1,5 +1,5 @@
-/* devmem.c: device memory. This device is a program, so its memory is the program's. What remains
- * is the interface: copies in and out, and regions that begin at address 0. */
+/* devmem.c: device memory. This device is software, so device memory is memory of the process. This file has
+ * the interface: copies in and out, and regions that begin at address 0. */
 #include "front.h"
 
 #include <sys/mman.h>
@@ -43,7 +43,7 @@ static int memcpy_from_dm(void *to, struct ibv_dm *dm, uint64_t offset, size_t l
 	return 0;
 }
 
-/* Takes of what the context may have, as an adapter's memory would run out. */
+/* Charges the context's limit, which stands for the limited memory of an adapter. */
 static bool take(struct roce_context *c, size_t length)
 {
 	size_t left = c->dm_left;
@@ -63,7 +63,7 @@ static void give_back(struct roce_context *c, size_t length)
 struct ibv_dm *roce_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
 	struct roce_dm *dm;
-	/* A child of a fork can have it of a context of before: no engine is needed. */
+	/* No engine is needed, so a child of a fork can use a context from before the fork. */
 	int r = roce_known(context, ROCE_CONTEXT) ? 0 : EINVAL;
 
 	if (!r && (!attr || attr->comp_mask || !attr->length))
@@ -116,7 +116,7 @@ struct ibv_mr *roce_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *ibdm, uint64_t o
 
 	if (!r)
 		r = roce_check_in(ibdm->context, pd, ROCE_PD);
-	/* There is no other address than from the start of the region on. */
+	/* Addresses always count from the start of the region. */
 	if (!r && (!inside(dm, offset, length) || !(access & IBV_ACCESS_ZERO_BASED)))
 		r = EINVAL;
 	if (r)

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-/* Kinds of what an event is about. Other types are about the port. */
+/* Returns the kind of object of an event. Other types are about the port. */
 static enum roce_kind kind_of(uint32_t type)
 {
 	switch (type) {
@@ -25,7 +25,7 @@ static enum roce_kind kind_of(uint32_t type)
 	return ROCE_ANY;
 }
 
-/* Writes what the event is about, and counts it for that; false: it has been destroyed. */
+/* Writes the event's object and counts the event for it; false: the object has been destroyed. */
 static bool convert(struct ibv_async_event *out, const struct roce_event *in)
 {
 	void *object = (void *)(uintptr_t)in->cookie;

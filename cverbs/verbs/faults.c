@@ -1,24 +1,23 @@
 /* faults.c: SIGSEGV and SIGBUS of the engine go to the engine, those of the program to the program.
  *
- * The engine copies from and to memory of the program. The program may have unmapped that memory:
- * then Go's handler of these two signals makes an error of the work request of it. A program that
- * installs a handler of its own would replace Go's. So the kernel has a handler of this library
- * instead. It calls Go's handler if the instruction that failed is the engine's, and otherwise
- * does what the program has set, as the kernel would.
+ * The engine copies from and to memory of the program. If the program has unmapped that memory, Go's handler
+  * of these two signals turns the fault into an error of the work request. A program that installs a handler
+  * would replace Go's. So this library gives the kernel a handler of its own. It calls Go's handler if the
+  * failed instruction belongs to the engine, and otherwise performs the program's action, as the kernel would.
  *
- * sigaction and signal of this library keep the program's action here. But a program that was
- * linked to libc first, or has loaded this library with dlopen, calls those of libc, and its action
- * replaces ours. A background thread of the engine may be the next to touch memory, so no check at a
- * call comes surely in time; ours is made where memory is registered and where queue pairs
- * change their state, because these calls are rare and come before the traffic. What a program
- * installs past us after the last of them hides the faults of the engine until the next.
+ * sigaction and signal of this library store the program's action here. But a program that is linked to libc
+  * first, or that loads this library with dlopen, calls libc's functions, and its action replaces ours. No check
+  * in a call is certain to come in time, since a background thread of the engine may touch memory next. The
+  * library checks when memory is registered and when queue pairs change their state, because these calls are
+  * rare and come before the traffic. If a program bypasses this library after the last of these calls, its
+  * handler hides the faults of the engine until the next one.
  *
- * Such an action may hold on to ours: a handler that does not want a fault calls the handler of
- * before or installs it again. So each action that was installed past us gets a handler of ours for
- * itself, a layer, and the layers below it stay what they were.
+ * Such an action may refer to ours: a handler that does not want a fault calls the previous handler or
+  * installs it again. So each action that bypassed this library gets a handler of its own, called a layer, and
+  * the layers below it do not change.
  *
- * A child of vfork has actions of its own, but the memory of its parent. What it sets goes to the kernel
- * only: it will call exec soon, and nothing that is kept here may change. */
+ * A child of vfork has separate actions, but shares the memory of its parent. Its actions go to the kernel
+  * only: it will call exec soon, and the data of this file must not change. */
 #include "front.h"
 
 #include <link.h>
@@ -28,8 +27,8 @@
 
 enum { LAYERS = 8, KERNEL_SIGSET = 8 /* bytes that uc_sigmask has */ };
 
-/* What the program has set. A handler reads it while another thread may write: the writer fills the
- * copy that is not valid, then counts the version on. */
+/* The program's action. A handler may read it while another thread writes: the writer fills the copy that is
+ * not valid, then increments the version. */
 struct layer {
 	atomic_uint version;
 	struct sigaction program[2];
@@ -39,14 +38,14 @@ static struct fault {
 	const int sig;
 	int top; /* the layer whose handler the kernel has; -1: none yet */
 	struct sigaction engine;
-	struct sigaction meanwhile; /* what the program has set, while the engine is being loaded */
+	struct sigaction meanwhile; /* the program's action while the engine is being loaded */
 	struct layer layers[LAYERS];
 } faults[] = {{.sig = SIGSEGV, .top = -1}, {.sig = SIGBUS, .top = -1}};
 
 enum { FAULTS = sizeof faults / sizeof *faults };
 
 static atomic_bool separating; /* the engine is loaded, and its handlers are known */
-static bool loading;           /* it is being loaded, by the thread loader; guarded by writing */
+static bool loading;           /* the thread loader loads the engine; guarded by writing */
 static pthread_t loader;       /* guarded by writing */
 static atomic_int owner;       /* the process that loads it, and not a child of vfork; 0: none */
 static _Atomic uintptr_t text_start, text_end; /* of the engine */
@@ -59,9 +58,9 @@ LAYER(0) LAYER(1) LAYER(2) LAYER(3) LAYER(4) LAYER(5) LAYER(6) LAYER(7)
 
 static void (*const handlers[LAYERS])(int, siginfo_t *, void *) = {layer0, layer1, layer2, layer3, layer4, layer5, layer6, layer7};
 
-/* ---- what is kept ---- */
+/* ---- the stored actions ---- */
 
-/* sigaction may be called in handlers: no signal comes while the lock is held or waited for. */
+/* A signal handler may call sigaction. So signals are blocked while a thread holds the lock or waits for it. */
 static void lock(sigset_t *before)
 {
 	sigset_t all;
@@ -106,7 +105,7 @@ static struct sigaction program_of(struct layer *l)
 	return action;
 }
 
-/* Gives the kernel the handler of the top layer. It blocks all signals, as Go's wants it. */
+/* Gives the kernel the handler of the top layer. It blocks all signals, as Go's handler requires. */
 static void install(struct fault *f)
 {
 	struct sigaction program = program_of(&f->layers[f->top]);
@@ -116,7 +115,7 @@ static void install(struct fault *f)
 	roce_libc_sigaction(f->sig, &ours, NULL);
 }
 
-/* Returns the layer that an action is the handler of, or -1. */
+/* Returns the layer whose handler an action is, or -1. */
 static int layer_of(const struct sigaction *action)
 {
 	for (int i = 0; i < LAYERS; i++)
@@ -125,7 +124,7 @@ static int layer_of(const struct sigaction *action)
 	return -1;
 }
 
-/* Puts our handler back if the kernel has another one. False if too many were installed past us. */
+/* Restores our handler if the kernel has another one. False: too many actions have bypassed this library. */
 static bool separate(struct fault *f)
 {
 	struct sigaction now, known;
@@ -135,7 +134,7 @@ static bool separate(struct fault *f)
 	layer = layer_of(&now);
 	if (layer >= 0) {
 		f->top = layer;
-		if (!(now.sa_flags & SA_SIGINFO)) /* it came back by libc's signal */
+		if (!(now.sa_flags & SA_SIGINFO)) /* libc's signal has restored it */
 			install(f);
 		return true;
 	}
@@ -164,7 +163,7 @@ static uintptr_t instruction(const ucontext_t *context)
 #endif
 }
 
-/* False for signals that kill and the like have sent. */
+/* False: kill or a similar call has sent the signal. */
 static bool from_processor(const siginfo_t *info)
 {
 	return info->si_code > 0;
@@ -177,8 +176,8 @@ static bool of_engine(const siginfo_t *info, const ucontext_t *context)
 	return from_processor(info) && at >= text_start && at < text_end;
 }
 
-/* Ends the process as without handlers: the instruction fails again when the handler has returned,
- * and a signal that was sent is sent again. */
+/* Ends the process as without handlers: after the handler returns, the instruction fails again; a signal of
+ * kill is raised again. */
 static void end_process(const struct fault *f, const siginfo_t *info)
 {
 	const struct sigaction none = {.sa_handler = SIG_DFL};
@@ -188,8 +187,8 @@ static void end_process(const struct fault *f, const siginfo_t *info)
 		raise(f->sig);
 }
 
-/* Blocks what the kernel would block during the program's handler. The kernel restores the mask of before
- * when our handler returns. */
+/* Blocks the signals that the kernel would block during the program's handler. The kernel restores the previous
+ * mask when our handler returns. */
 static void mask_for(const struct sigaction *action, int sig, const ucontext_t *context)
 {
 	sigset_t mask, before;
@@ -202,7 +201,7 @@ static void mask_for(const struct sigaction *action, int sig, const ucontext_t *
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-/* Forgets a handler that is for one signal. */
+/* Resets an action with SA_RESETHAND to the default. */
 static void reset(struct fault *f, int layer)
 {
 	const struct sigaction none = {.sa_handler = SIG_DFL};
@@ -256,7 +255,7 @@ static void set_of_child(struct fault *f, const struct sigaction *act, struct si
 		*old = layer >= 0 ? program_of(&f->layers[layer]) : before;
 }
 
-/* Sets the program's action, and reports whether it did. The caller has the lock. */
+/* Sets the program's action, and reports whether it did. The caller holds the lock. */
 static bool set_action(struct fault *f, const struct sigaction *act, struct sigaction *before)
 {
 	int layer;
@@ -272,7 +271,7 @@ static bool set_action(struct fault *f, const struct sigaction *act, struct siga
 	*before = program_of(&f->layers[f->top]);
 	if (!act)
 		return true;
-	layer = layer_of(act); /* the program got it past us, and hands it back */
+	layer = layer_of(act); /* the program got our handler from libc, and sets it again */
 	if (layer >= 0)
 		f->top = layer;
 	else
@@ -286,8 +285,8 @@ bool roce_is_fault(int sig)
 	return fault_of(sig) != NULL;
 }
 
-/* What the kernel has changes under the lock, also before there is an engine: a thread that found
- * none yet must not replace the engine's handler a moment later. */
+/* The kernel's action changes only under the lock, even before the engine is loaded: otherwise a thread that
+ * found no engine could replace the engine's handler a moment later. */
 int roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct fault *f = fault_of(sig);
@@ -300,7 +299,7 @@ int roce_fault_action(int sig, const struct sigaction *act, struct sigaction *ol
 		return 0;
 	}
 	if (act)
-		next = *act; /* before the lock: the pointer may be bad */
+		next = *act; /* read before locking: the pointer may be bad */
 	lock(&mask);
 	if (!owner || !set_action(f, act ? &next : NULL, &before))
 		result = roce_onstack_sigaction(sig, act ? &next : NULL, &before);
@@ -322,7 +321,7 @@ void roce_faults_check(void)
 	unlock(&before);
 }
 
-/* Notes the code of the library that has an address. */
+/* Notes the text segment of the library that contains an address. */
 static int note_text(struct dl_phdr_info *library, size_t size, void *address)
 {
 	uintptr_t start = UINTPTR_MAX, end = 0;
@@ -361,7 +360,7 @@ void roce_faults_before_load(void)
 	unlock(&before);
 }
 
-/* Reports whether an action is the engine's. A call of libc that we did not see may have replaced it. */
+/* Reports whether an action is the engine's. A direct call of libc may have replaced it. */
 static bool is_engines(const struct sigaction *action)
 {
 	return (uintptr_t)action->sa_sigaction >= text_start && (uintptr_t)action->sa_sigaction < text_end;

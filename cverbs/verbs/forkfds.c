@@ -1,9 +1,9 @@
-/* forkfds.c: which descriptors a child of a fork has from its parent's engine.
+/* forkfds.c: closes the descriptors that a child of a fork has inherited from its parent's engine.
  *
- * They are duplicates: while the child has them, the parent's port stays taken, and its place on a
- * shared address, after the parent has ended, and packets queue up in sockets that nobody reads.
- * The engine cannot be asked, since it does not run in the child. Most of what it opens says what
- * it is by its name or port. Packet and XDP sockets do not: those are noted when a device opens. */
+ * They are duplicates. If the child kept them, the parent's port and its place on a shared address would
+  * stay in use after the parent has ended, and packets would queue up in sockets that no process reads.
+  * The engine does not run in the child, so the child cannot ask it. Most descriptors of the engine can be
+  * recognized by a name or port. Packet and XDP sockets cannot: these are noted when a device opens. */
 #include "front.h"
 
 #include <dirent.h>
@@ -29,7 +29,7 @@ static bool is_shared_name(const struct sockaddr_un *a, socklen_t len)
 	       !memcmp(a->sun_path, shared_name, sizeof shared_name - 1);
 }
 
-/* Calls f for each descriptor of the process, but the one that it lists them by. */
+/* Calls f for each descriptor of the process, except the one that reads the list. */
 static void each_fd(void (*f)(int fd, void *arg), void *arg)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -49,7 +49,7 @@ static void each_fd(void (*f)(int fd, void *arg), void *arg)
 
 /* ---- packet and XDP sockets, by inode ---- */
 
-enum { NOTED = 256 }; /* more than queues of all devices */
+enum { NOTED = 256 }; /* more than all devices have queues */
 
 struct inodes {
 	int count;
@@ -98,7 +98,7 @@ int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx)
 	each_fd(collect, &before);
 	r = roce_engine_table->open(name, notify_fd, ctx);
 	each_fd(collect, &after);
-	/* Those noted before that are closed by now are forgotten: the kernel reuses inodes. */
+	/* Forget sockets that are closed by now: the kernel reuses inodes. */
 	for (int i = 0; i < after.count; i++)
 		if (has(&noted, after.list[i]) || !has(&before, after.list[i]))
 			now.list[now.count++] = after.list[i];

@@ -1,12 +1,12 @@
-/* front.h: what the files of libibverbs.so.1 share.
+/* front.h: declarations that the files of libibverbs.so.1 share.
  *
- * The library has no device. Each object of a program is one of the structures below: first what
- * <infiniband/verbs.h> shows of it, then what this library keeps. Its handle is the engine's.
+ * The library has no device. Each object of a program is one of the structures below: first the structure
+  * of <infiniband/verbs.h>, then the members of this library. Its handle is the engine's.
  *
  * Calls return what the manual pages say: an errno, -1 with errno, or NULL with errno. The engine
  * returns negative errnos; fail() and err() convert.
  *
- * Only what <infiniband/verbs.h> declares, and what is marked EXPORT, is visible outside.
+ * The library exports only the functions of <infiniband/verbs.h> and those marked EXPORT.
  */
 #ifndef ROCE_FRONT_H
 #define ROCE_FRONT_H
@@ -33,26 +33,26 @@
 
 /* ---- load.c: the engine ---- */
 
-/* Generation of this process: one more in each child of a fork. An object works in the generation
- * that made it, since the engine that has the rest of it is not in the child. */
+/* Generation of this process: one more in each child of a fork. An object works only in the generation that
+ * made it, since the child does not have the engine of the object. */
 extern uint32_t roce_generation;
-/* The engine of this generation; NULL until somebody has called roce_load_engine. */
+/* The engine of this generation; NULL until roce_load_engine is called. */
 extern const struct roce_engine *roce_engine_table;
 
 /* Loads the engine if it is not loaded yet. NULL and errno if there is none.
  * librdmacm.so.1 calls it, too. */
 EXPORT const struct roce_engine *roce_load_engine(void);
 
-/* forkfds.c: closes what a child of a fork has from its parent's engine. */
+/* forkfds.c: closes the descriptors that a child of a fork has inherited from its parent's engine. */
 void roce_fork_closes_fds(void);
 void roce_forkfds_lock(void); /* around fork */
 void roce_forkfds_unlock(void);
-/* The engine's call open, noting what sockets it makes. */
+/* Calls open of the engine and notes the sockets that it makes. */
 int roce_open_noting(const char *name, int notify_fd, roce_handle *ctx);
 
 /* ---- signal.c ---- */
 
-/* Gives SA_ONSTACK to all handlers which were installed without the interposed calls. */
+/* Adds SA_ONSTACK to all handlers that were installed without the interposed calls. */
 void roce_signals_onstack(void);
 int roce_libc_sigaction(int sig, const struct sigaction *act, struct sigaction *old);
 /* libc's sigaction, with SA_ONSTACK. */
@@ -61,16 +61,16 @@ int roce_onstack_sigaction(int sig, const struct sigaction *act, struct sigactio
 /* ---- faults.c: SIGSEGV and SIGBUS ---- */
 
 bool roce_is_fault(int sig);
-/* What sigaction does with the two signals. */
+/* Implements sigaction for the two signals. */
 int roce_fault_action(int sig, const struct sigaction *act, struct sigaction *old);
-/* Notices handlers that were installed past us. */
+/* Finds handlers that were installed without the interposed calls. */
 void roce_faults_check(void);
-/* Around the loading of an engine: the first notes what the program has set, the second puts it
- * back and separates it from what the engine has set. What other threads set in between is kept until then.
+/* Called before and after the loading of an engine. The first saves the program's actions; the second restores
+ * them and separates them from the engine's. Actions that other threads set in between are stored until then.
  * engine is an address in the engine, or NULL. */
 void roce_faults_before_load(void);
 void roce_faults_after_load(const void *engine);
-/* In the child of a fork, which has no engine: the program's actions are the kernel's again. */
+/* Called in the child of a fork, which has no engine: gives the program's actions to the kernel again. */
 void roce_faults_forked(void);
 
 /* ---- objects.c: which pointers are objects ---- */
@@ -95,14 +95,14 @@ enum roce_kind {
 /* Enters an object that belongs to a context; false: no memory. */
 bool roce_enter(const void *object, enum roce_kind kind, const struct ibv_context *context);
 void roce_remove(const void *object);
-/* Removes a context and all that belongs to it; returns how much that was, the context aside. */
+/* Removes a context and all its objects; returns how many objects it had. */
 int roce_remove_context(const struct ibv_context *context);
-/* 0 if the pointer is a live object of this kind and generation, else EINVAL or, for one of before
- * a fork, EIO. It does not touch the memory at object. */
+/* Returns 0 if the pointer is a live object of this kind and generation, EIO if the object was made before a
+ * fork, and otherwise EINVAL. It does not touch the memory at object. */
 int roce_check(const void *object, enum roce_kind kind);
-/* The same, and EINVAL if the object is of another context. */
+/* Like roce_check, and EINVAL if the object is of another context. */
 int roce_check_in(const struct ibv_context *context, const void *object, enum roce_kind kind);
-/* The same without the generation: what acknowledges and frees needs no engine. */
+/* Like roce_check without the generation: calls that acknowledge and free need no engine. */
 bool roce_known(const void *object, enum roce_kind kind);
 void roce_objects_lock(void); /* around fork */
 void roce_objects_unlock(void);
@@ -134,8 +134,8 @@ static inline int roce_minus1(int e)
 /* ---- objects ---- */
 
 struct roce_device {
-	/* What providers' libraries take our device for: struct verbs_device of rdma-core. Its ops
-	 * are compared with theirs, so they must be none of theirs; sysfs is not there. */
+	/* Libraries of providers treat our device as struct verbs_device of rdma-core. They compare its ops with
+	 * their own, so ops must differ from all of theirs; sysfs is missing. */
 	struct {
 		struct ibv_device device;
 		const void *ops;
@@ -151,7 +151,7 @@ struct roce_device {
 };
 
 struct roce_context {
-	struct verbs_context verbs; /* its last member is what programs have */
+	struct verbs_context verbs; /* programs have a pointer to its last member */
 	roce_handle handle;
 	uint32_t generation;
 	struct roce_device_attr attr; /* does not change; also for a child of a fork */
@@ -163,9 +163,9 @@ struct roce_context {
 struct roce_pd {
 	struct ibv_pd pd;
 	uint32_t generation;
-	struct roce_pd *parent; /* of a parent domain: the domain whose handle it has */
+	struct roce_pd *parent; /* of a parent domain: the domain that it shares the handle with */
 	struct roce_td *td;
-	atomic_int users; /* what was made in it, and its parent domains */
+	atomic_int users; /* the objects made in it, and its parent domains */
 };
 
 struct roce_td {
@@ -204,12 +204,12 @@ struct roce_cq {
 		struct ibv_cq_ex ex;
 	};
 	uint32_t generation;
-	bool extended, shared; /* made by ibv_create_cq_ex; which threads share */
-	/* Under the locks of channel and context: events that the program was told of, and whether no
-	 * more of them come, since the queue is being destroyed. */
+	bool extended, shared; /* made by ibv_create_cq_ex; shared by threads */
+	/* Guarded by the locks of channel and context: the events that the program got, and whether the queue is
+	 * being destroyed, so that no more come. */
 	uint32_t comp_events, async_events;
 	bool gone;
-	/* What was polled and not read yet, of ibv_start_poll. lock is held from start to end. */
+	/* Completions that ibv_start_poll has polled and the program has not read. lock is held from start to end. */
 	pthread_mutex_t lock;
 	int next, count;
 	struct roce_wc batch[ROCE_CQ_BATCH];
@@ -230,12 +230,12 @@ struct roce_xrcd {
 struct roce_builder; /* qp_ex.c */
 
 struct roce_qp {
-	struct ibv_qp_ex ex; /* ex.qp_base is what programs have */
+	struct ibv_qp_ex ex; /* programs have a pointer to ex.qp_base */
 	void *newer_ops[8];  /* members that later headers have after those of struct ibv_qp_ex */
 	uint32_t generation, async_events;
 	bool gone, sq_sig_all;
 	struct ibv_qp_cap cap;
-	struct roce_builder *builder; /* NULL: not made for ibv_wr_* */
+	struct roce_builder *builder; /* NULL: the queue pair does not support ibv_wr_* */
 };
 
 struct roce_ah {
@@ -283,8 +283,8 @@ int roce_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
 int roce_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 
 /* memory.c, window.c, devmem.c */
-/* What is made in a domain counts for it: a parent domain is in use by what has its address, which
- * the engine does not know. NULL is no domain. */
+/* Counts an object for its domain. The engine does not know parent domains, so this library counts the objects
+ * that were made with one. NULL is no domain. */
 void roce_use_pd(struct ibv_pd *pd);
 void roce_leave_pd(struct ibv_pd *pd);
 struct ibv_pd *roce_alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
@@ -309,7 +309,7 @@ struct ibv_cq_ex *roce_create_cq_ex(struct ibv_context *context, struct ibv_cq_i
 void roce_cq_ex_ops(struct ibv_cq_ex *cq);
 int roce_cq_ex_poll(struct roce_cq *cq, int n, struct ibv_wc *wc);
 
-/* channel.c, events.c: what destroys a queue waits until the program has acknowledged its events */
+/* channel.c, events.c: before a queue is destroyed, these wait until the program has acknowledged its events */
 void roce_wait_comp_acks(struct roce_cq *cq);
 struct roce_acks {
 	bool *gone;

@@ -1,5 +1,5 @@
-/* kern.c: structures of the kernel's interface in those of programs. librdmacm has always called
- * these, and some programs do. */
+/* kern.c: conversions from structures of the kernel's interface to those of programs. librdmacm and some
+ * programs call them. */
 #include "front.h"
 
 #include <infiniband/sa.h>

@@ -16,7 +16,7 @@ struct ibv_qp_attach_comp_cntr_attr;
 
 /* ---- speed ---- */
 
-/* In units of 100 Mbit/s: lanes by what a lane carries. */
+/* In units of 100 Mbit/s: the number of lanes times the speed of a lane. */
 EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port, uint64_t *speed)
 {
 	static const struct {
@@ -137,7 +137,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *
 	return roce_reg_mr(pd, (uintptr_t)in->addr, in->length, iova, (unsigned int)in->access, NULL);
 }
 
-/* ---- what the stack has not: hints for caches of PCI Express, completion counters ---- */
+/* ---- not supported: hints for caches of PCI Express, completion counters ---- */
 
 EXPORT struct ibv_dmah *ibv_alloc_dmah(struct ibv_context *context, struct ibv_dmah_init_attr *attr)
 {

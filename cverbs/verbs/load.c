@@ -1,11 +1,11 @@
 /* load.c: the engine is loaded when a program first needs it, and again in each child of a fork.
  *
- * A Go runtime lives in one process. In a child of a fork it has lost its threads, and a call into
- * it never returns. So the child forgets the engine, and loads a copy from a file of its own: for
- * the dynamic loader another library, with a runtime of its own.
+ * A Go runtime does not survive fork: the child lacks its threads, and a call into it never returns. So the
+  * child forgets the engine and loads a copy from another file. The dynamic loader takes it for another
+  * library, with a separate runtime.
  *
- * The engine's threads are made with all signals blocked, so that the program's signals come to
- * the program's threads: Go's have small stacks, of which a handler would run out. */
+ * The engine's threads start with all signals blocked, so that only the program's threads handle the program's
+  * signals: the stacks of Go's threads are too small for a handler. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -97,8 +97,8 @@ static void *open_engine(void)
 	fd = copy_of(engine_path);
 	if (fd < 0)
 		return NULL;
-	/* The loader takes equal names for the same library, and an ancestor's copy may have had the
-	 * same descriptor: the name has one "./" for each instance. */
+	/* The loader treats equal names as the same library, and an ancestor's copy may have had the same
+	 * descriptor. So the name has one "./" for each instance. */
 	for (uint32_t i = 0; i < instance % 32; i++)
 		strcat(name, "./");
 	sprintf(name + strlen(name), "fd/%d", fd);
@@ -133,7 +133,7 @@ static const struct roce_engine *load(void)
 const struct roce_engine *roce_load_engine(void)
 {
 	const struct roce_engine *engine = __atomic_load_n(&roce_engine_table, __ATOMIC_ACQUIRE);
-	static bool failed; /* it is not tried again: it would fail, and say so, at each call */
+	static bool failed; /* do not try again: each call would fail and print the error */
 	sigset_t all, before;
 
 	if (engine)
@@ -183,7 +183,7 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
-/* Not in a child of a fork that has not used the devices: it has no engine. */
+/* A child of a fork that has not used the devices has no engine: it does nothing. */
 __attribute__((destructor)) static void leave(void)
 {
 	const struct roce_engine *engine = __atomic_load_n(&roce_engine_table, __ATOMIC_ACQUIRE);

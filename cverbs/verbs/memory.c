@@ -64,9 +64,9 @@ int ibv_dealloc_pd(struct ibv_pd *ibpd)
 	return 0;
 }
 
-/* A thread domain promises that one thread uses what is made in it. The engine has no faster way
- * for those, so a parent domain is another name of its protection domain. Its allocators would be
- * called for queues in the program's memory, which the engine does not have there. */
+/* A thread domain promises that one thread uses its objects. The engine cannot make use of that, so a parent
+ * domain is another name of its protection domain. Its allocators are never called: they are for queues in
+ * the program's memory, and the engine's queues are not there. */
 struct ibv_td *roce_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
 	struct roce_td *td;
@@ -148,7 +148,7 @@ static struct ibv_mr *enter_mr(struct roce_mr *mr, struct ibv_pd *pd, const stru
 	return roce_null(ENOMEM);
 }
 
-/* Registers n bytes at addr that peers address from iova on. dm is whose memory it is, or NULL. */
+/* Registers n bytes at addr that peers address from iova on. dm is the device memory of addr, or NULL. */
 struct ibv_mr *roce_reg_mr(struct ibv_pd *pd, uint64_t addr, size_t length, uint64_t iova, unsigned int access, struct roce_dm *dm)
 {
 	struct roce_mr_info info;
@@ -164,7 +164,7 @@ struct ibv_mr *roce_reg_mr(struct ibv_pd *pd, uint64_t addr, size_t length, uint
 	/* Bits of the optional range are hints, which a device may ignore. */
 	if (length || !dm)
 		r = -roce_engine_table->reg_mr(pd->handle, addr, length, iova, access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE, &mr->mr.handle, &info);
-	else /* programs ask for none of device memory; key 0 opens nothing */
+	else /* programs register 0 bytes of device memory; key 0 grants no access */
 		info = (struct roce_mr_info){0};
 	if (r) {
 		free(mr);
@@ -276,7 +276,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-/* Advice is about pages of memory that is paged on demand, of which there is none. */
+/* Advice concerns memory that is paged on demand. The stack has none. */
 int roce_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg, uint32_t n)
 {
 	(void)advice, (void)flags, (void)sg, (void)n;
@@ -285,8 +285,8 @@ int roce_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t
 
 /* ---- fork ---- */
 
-/* A child of a fork gets its pages copied when either writes, and the device of the parent is the
- * parent's processor: nothing needs to be done. */
+/* The kernel copies a page when parent or child writes to it, and the parent's device uses the parent's address
+ * space: nothing needs to be done. */
 int ibv_fork_init(void)
 {
 	return 0;

@@ -1,4 +1,4 @@
-/* names.c: words for numbers, those of rdma-core: programs print and compare them. */
+/* names.c: names of enumeration values, as in rdma-core: programs print and compare them. */
 #include "front.h"
 
 #define NAME(table, index) ((unsigned int)(index) < sizeof(table) / sizeof(table)[0] && (table)[index] ? (table)[index] : "unknown")

@@ -1,5 +1,5 @@
-/* newer.h: what headers of rdma-core later than 44 have and this library knows, under names of its
- * own, so that it is the same library whichever header it is built with. */
+/* newer.h: declarations of headers of rdma-core later than 44 under names of this library, so that every
+ * header gives the same library. */
 #ifndef ROCE_NEWER_H
 #define ROCE_NEWER_H
 

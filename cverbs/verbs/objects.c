@@ -1,8 +1,8 @@
 /* objects.c: which pointers are objects of this library.
  *
- * Control calls look their arguments up, so that a pointer that is NULL, freed, foreign or of
- * another kind is an errno. A table of addresses can say so without touching the memory. Calls of
- * the data path do not: there the engine checks the handle. */
+ * Control calls look their arguments up in a table of addresses, which does not touch the memory: a pointer
+  * that is NULL, freed, foreign or of another kind is an errno. Calls of the data path do not look up: there
+  * the engine checks the handle. */
 #include "front.h"
 
 struct entry {
@@ -34,7 +34,7 @@ static struct entry **bucket(struct entry **table, size_t count, const void *obj
 	return &table[h >> 32 & (count - 1)];
 }
 
-/* Where the entry of an object hangs, or NULL. */
+/* Returns the pointer to the entry of an object, or NULL. */
 static struct entry **find(const void *object)
 {
 	if (!bucket_count)

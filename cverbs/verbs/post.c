@@ -1,8 +1,8 @@
 /* post.c: lists of work requests become arrays, which the engine takes in one call.
  *
- * A list may be a loop, by a mistake of the program. It would be posted for as long as the queue
- * has room, which is for ever where requests complete fast enough. So the walk compares requests
- * with an earlier one, moved up at powers of two (Brent's algorithm), and ends with EINVAL. */
+ * By a mistake of the program a list may be a loop. It would be posted as long as the queue has room: for
+  * ever, if requests complete fast enough. So the walk compares each request with an earlier one, which moves
+  * forward at powers of two (Brent's algorithm), and ends with EINVAL. */
 #include "front.h"
 
 enum { BATCH = 32 };
@@ -30,7 +30,7 @@ static inline bool is_loop(struct loop_check *c, const void *at)
 
 /* ---- sending ---- */
 
-/* What of struct ibv_send_wr an opcode uses. */
+/* The members of struct ibv_send_wr that an opcode uses. */
 enum form { NONE, SEND, RDMA, ATOMIC, LOCAL, BIND, ATOMIC_WRITE };
 
 static const uint8_t forms[] = {

@@ -45,7 +45,7 @@ static void to_cap(struct ibv_qp_cap *out, const struct roce_caps *in)
 	*out = (struct ibv_qp_cap){in->max_send_wr, in->max_recv_wr, in->max_send_sge, in->max_recv_sge, in->max_inline_data};
 }
 
-/* Checks what the attributes point to, and converts them. */
+/* Checks the objects that the attributes point to, and converts the attributes. */
 static int convert_init(struct ibv_context *context, struct roce_qp_init *out, const struct ibv_qp_init_attr_ex *in)
 {
 	int r = 0;
@@ -299,7 +299,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return roce_err(r);
 }
 
-/* All attributes are told, whatever the mask asks for: pyverbs sets bits that no attribute has any more. */
+/* Returns all attributes and ignores the mask: pyverbs sets bits of attributes that no longer exist. */
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
 	struct roce_qp_attr a;
@@ -352,7 +352,7 @@ int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_
 	return 0;
 }
 
-/* Enhanced connection establishment negotiates options of a vendor's adapters. There are none. */
+/* Enhanced connection establishment negotiates options of a vendor's adapters. The stack has none. */
 int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	(void)ece;

@@ -1,8 +1,8 @@
 /* qp_ex.c: ibv_wr_*: work requests that are built by calls and posted together.
  *
- * ibv_wr_start takes the builder, ibv_wr_complete posts what was built in one call of the engine.
- * A call that cannot be done is remembered, and ibv_wr_complete returns its error. Inline data is
- * copied when it is set, since the program may change it before ibv_wr_complete. */
+ * ibv_wr_start locks the builder; ibv_wr_complete posts the requests in one call of the engine. If a call in
+  * between fails, ibv_wr_complete returns its error. Inline data are copied when the program sets them, since
+  * it may change them before ibv_wr_complete. */
 #include "front.h"
 
 struct roce_builder {
@@ -10,9 +10,9 @@ struct roce_builder {
 	int error;
 	struct roce_send_wr *wrs;
 	uint32_t count, room;
-	struct roce_send_wr *current, spare; /* spare: after an error, nobody looks at it */
-	/* Elements of all requests; until they are posted, sg is an index into them, and addr of inline
-	 * data one into bytes: both may move as they grow. */
+	struct roce_send_wr *current, spare; /* spare: written after an error, never posted */
+	/* Elements of all requests. Until the requests are posted, sg is an index into sges, and addr of inline data
+	 * an index into bytes: both arrays may move as they grow. */
 	struct roce_sge *sges;
 	size_t sge_count, sge_room;
 	char *bytes;
@@ -198,7 +198,7 @@ static struct roce_sge *give_sges(struct roce_builder *b, size_t n)
 	first = b->sges + b->sge_count;
 	b->current->sg = (const struct roce_sge *)(uintptr_t)b->sge_count;
 	b->current->num_sge = (int32_t)n;
-	b->current->flags &= ~(uint32_t)IBV_SEND_INLINE; /* of data that was set before */
+	b->current->flags &= ~(uint32_t)IBV_SEND_INLINE; /* the new data replace earlier inline data */
 	b->sge_count += n;
 	return first;
 }
@@ -235,7 +235,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct
 		fail(b, ENOMEM);
 		return;
 	}
-	/* One element, whatever the number of buffers: they are next to each other now. */
+	/* One element for all buffers: their copies are contiguous. */
 	sge = give_sges(b, 1);
 	if (!sge)
 		return;

@@ -1,13 +1,13 @@
-/* signal.c: the program's signal handlers run on the alternate stack where there is one.
+/* signal.c: the program's signal handlers run on the alternate stack if the thread has one.
  *
- * A thread of the program that is inside the engine runs on a goroutine's stack, which has no room
- * for a handler. Go gives such threads an alternate stack, but the kernel uses it for handlers
- * with SA_ONSTACK only. So sigaction and signal of this library, which programs find before those
- * of libc, add it. On threads without an alternate stack the flag changes nothing.
+ * A thread of the program that is inside the engine runs on a goroutine's stack, which is too small for a
+  * handler. Go gives such threads an alternate stack, but the kernel uses it only for handlers with SA_ONSTACK.
+  * So sigaction and signal of this library, which take precedence over libc's, add this flag. On threads
+  * without an alternate stack it changes nothing.
  *
- * SIGSEGV and SIGBUS, which the engine needs, too, are in faults.c.
+ * SIGSEGV and SIGBUS are in faults.c, since the engine needs them, too.
  *
- * The calls are exported without a version, so that calls of libc's versions find them. */
+ * The functions are exported without a version, so that the dynamic loader uses them for libc's versions. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -15,8 +15,8 @@
 typedef int (*sigaction_fn)(int, const struct sigaction *, struct sigaction *);
 typedef sighandler_t (*signal_fn)(int, sighandler_t);
 
-/* Finds libc's function of a name that this library has, too. libc is behind us where the program
- * lists us before it, and otherwise, as a library that another one needs, we are behind libc. */
+/* Finds libc's function of a name that this library exports, too. If the program is linked to this library
+ * before libc, libc comes later in the search order; otherwise it comes earlier. */
 static void *libc_function(const char *name)
 {
 	void *fn = dlsym(RTLD_NEXT, name);
@@ -70,7 +70,7 @@ int roce_onstack_sigaction(int sig, const struct sigaction *act, struct sigactio
 
 EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
-	libc_sigaction(); /* dlsym has a lock of its own: not under that of the faults */
+	libc_sigaction(); /* call this before locking faults.c: dlsym takes a lock, too */
 	return roce_is_fault(sig) ? roce_fault_action(sig, act, old) : roce_onstack_sigaction(sig, act, old);
 }
 

@@ -1,5 +1,4 @@
-/* sysfs.c: the two calls by which programs read sysfs through this library. ROCE_SYSFS names a
- * directory that stands for /sys. */
+/* sysfs.c: the two calls that read sysfs for programs. ROCE_SYSFS names a directory that replaces /sys. */
 #include "front.h"
 
 #include <fcntl.h>

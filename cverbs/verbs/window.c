@@ -42,7 +42,7 @@ int roce_dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
-/* Binds a window of type 1. The key is new at once, before the request has completed. */
+/* Binds a window of type 1. The window has its new key at once, before the request has completed. */
 int roce_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct roce_send_wr wr = {.opcode = IBV_WR_BIND_MW};

@@ -1,6 +1,6 @@
-// Package abi has the structures of engine.h as Go types, so that the code behind the
-// calls of the engine needs no cgo and can be tested. Each type has the layout of the C
-// structure that its comment names, field by field; a test compares them.
+// Package abi has the structures of engine.h as Go types, so that the code behind the calls of the engine
+// needs no cgo and tests can call it. Each type has the layout of the C structure in its comment, field by
+// field; a test compares them.
 //
 // Values of enumerations are those of <infiniband/verbs.h>.
 package abi
@@ -151,10 +151,10 @@ type Rereg struct {
 // Pointer returns the C memory at an address that a program gave as a number.
 func Pointer(addr uint64) unsafe.Pointer {
 	p := uintptr(addr)
-	return *(*unsafe.Pointer)(unsafe.Pointer(&p)) // go vet cannot know that it is not Go's memory
+	return *(*unsafe.Pointer)(unsafe.Pointer(&p)) // hides from go vet that this memory is not Go's
 }
 
-// String stores a string in a field of C: cut if it is too long, and ended by a 0.
+// String stores a string in a field of C: it cuts a string that is too long, and appends a 0.
 func String(field []byte, s string) {
 	n := copy(field[:len(field)-1], s)
 	clear(field[n:])

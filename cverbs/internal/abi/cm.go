@@ -9,7 +9,7 @@ type CMAddr struct {
 	Port, Family uint16
 }
 
-// AddrPort returns the address, an invalid one of nil and of no known family.
+// AddrPort returns the address. For nil or an unknown family it returns an invalid one.
 func (a *CMAddr) AddrPort() netip.AddrPort {
 	switch {
 	case a == nil:

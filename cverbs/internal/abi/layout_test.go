@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// headers are where the structures are declared.
+// headers is the folder of the headers that declare the structures.
 const headers = "../../engine"
 
-// structs are the types by the names of engine.h and cm.h.
+// structs maps the names in engine.h and cm.h to the types.
 var structs = map[string]any{
 	"roce_device_info": DeviceInfo{}, "roce_gid": GID{}, "roce_device_attr": DeviceAttr{}, "roce_port_attr": PortAttr{},
 	"roce_sge": SGE{}, "roce_send_wr": SendWR{}, "roce_recv_wr": RecvWR{}, "roce_wc": WC{}, "roce_caps": Caps{},
@@ -42,7 +42,7 @@ func fieldsOf(t *testing.T, text, name string) (fields []string) {
 	return fields
 }
 
-// TestLayout compares the offset of each field with what the C compiler makes of the header.
+// TestLayout compares the offset of each field with the C compiler's.
 func TestLayout(t *testing.T) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package eventcount keeps an eventfd of EFD_SEMAPHORE, which a C library gave, at the number of events that
-// wait. The library's takers take 1 off it, and then an event. One that finds no event has taken what
-// belongs to an event that was dropped meanwhile.
+// Package eventcount keeps an eventfd of EFD_SEMAPHORE, which a C library owns, at the number of pending
+// events. A thread of the library takes 1 from it, and then an event. If it finds no event, that event was
+// dropped meanwhile.
 package eventcount
 
 import (
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Add adds n, or takes -n away for events that are dropped. It waits only if the program has made the
-// eventfd full.
+// Add adds n; if n is negative, it takes -n away for dropped events. It waits only if the program has filled
+// the eventfd.
 func Add(fd, n int) {
 	switch {
 	case n > 0:
@@ -22,11 +22,11 @@ func Add(fd, n int) {
 	}
 }
 
-// take takes n times 1 away, or less if takers have been faster.
+// take takes 1 away n times, or less often if threads of the library have been faster.
 func take(fd, n int) {
 	var one [8]byte
 	for range n {
-		// Not read, which would wait then.
+		// read would wait if the descriptor is blocking.
 		if _, err := unix.Preadv2(fd, [][]byte{one[:]}, -1, unix.RWF_NOWAIT); err != nil {
 			return
 		}

@@ -1,7 +1,7 @@
 // Package handle gives objects numbers that a C program can hold.
 //
-// A handle is the number of a slot and, above it, how often the slot was used. A handle that
-// was freed, that was never given out, or that is of an object of another type finds nothing.
+// A handle has the number of a slot in its low bits and how often the slot was used above them. A handle
+// that was freed, was never given out, or belongs to an object of another type finds nothing.
 package handle
 
 import (
@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 )
 
-// A handle has slotBits for the number of the slot and the rest for its generation. Slots are
-// reused in the order in which they were freed, and only when more than resting of them are
-// free: so a freed handle finds nothing until its slot was used 2^generationBits times.
+// A handle has slotBits for the number of the slot and the rest for its generation. Slots are reused in the
+// order in which they were freed, and only while more than resting are free. So a freed handle finds nothing
+// until its slot was used 2^generationBits times.
 const (
 	slotBits       = 22
 	generationBits = 32 - slotBits
@@ -36,15 +36,15 @@ type entry struct {
 
 type chunk [chunkLen]atomic.Pointer[entry]
 
-// Table holds objects of any types. The zero value is empty. Any goroutine may call its methods;
-// Get takes no lock.
+// Table holds objects of any types. The zero value is empty. Any goroutine may call its methods; Get takes no
+// lock.
 type Table struct {
 	chunks [chunks]atomic.Pointer[chunk]
 
-	// mu guards what follows, and all changes.
+	// mu guards the fields below, and all changes.
 	mu   sync.Mutex
-	used uint32   // slots that were ever used; slot 0 never is
-	free []uint32 // handles that were freed, oldest first
+	used uint32   // number of slots ever used; slot 0 is never used
+	free []uint32 // freed handles, oldest first
 }
 
 // Add returns a new handle of an object.

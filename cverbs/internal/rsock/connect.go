@@ -12,10 +12,10 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// resolveTime bounds how long the way to a peer is looked for.
+// resolveTime bounds the resolution of the route to a peer.
 const resolveTime = 10 * time.Second
 
-// any is the address that a socket has that was not bound.
+// any is the address of an unbound socket.
 func (s *socket) any() netip.AddrPort {
 	if s.v6 {
 		return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
@@ -60,7 +60,7 @@ func (s *socket) bind(addr netip.AddrPort) error {
 	return nil
 }
 
-// Listen is rlisten. A socket that listens takes another backlog as it is.
+// Listen is rlisten. If the socket listens already, it accepts another backlog and ignores it.
 func (a *Sockets) Listen(h abi.Handle, backlog int32) error {
 	s, err := a.find(h)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *socket) listen(backlog int) error {
 	return nil
 }
 
-// serve hands streams to raccept. One waits here; the others wait in the listener.
+// serve passes streams to raccept. One stream waits here; the others wait in the listener.
 func (s *socket) serve(ctx context.Context, l *rsocket.Listener) {
 	for {
 		c, err := l.AcceptContext(ctx)
@@ -128,7 +128,7 @@ func (s *socket) serve(ctx context.Context, l *rsocket.Listener) {
 	}
 }
 
-// endListening ends what goes on in the background.
+// endListening ends the background goroutines of a listener.
 func (s *socket) endListening() {
 	s.mu.Lock()
 	listeners, stop := s.listeners, s.stop
@@ -141,7 +141,7 @@ func (s *socket) endListening() {
 	s.wake()
 }
 
-// Accept is raccept. in and out are those of the new socket, as for Create.
+// Accept is raccept. in and out are the descriptors of the new socket, as for Create.
 func (a *Sockets) Accept(h abi.Handle, in, out int) (child abi.Handle, err error) {
 	s, err := a.find(h)
 	if err != nil {
@@ -173,8 +173,8 @@ func (s *socket) next() (*rsocket.Conn, error) {
 	}
 }
 
-// Connect begins rconnect: EINPROGRESS. When the socket is writable, [Error] has the outcome. EALREADY
-// and EISCONN as connect(2) has them.
+// Connect starts rconnect and returns EINPROGRESS. When the socket is writable, [Error] has the outcome. It
+// returns EALREADY and EISCONN as connect(2) does.
 func (a *Sockets) Connect(h abi.Handle, to *abi.CMAddr) error {
 	s, err := a.find(h)
 	if err != nil {
@@ -207,7 +207,7 @@ func (a *Sockets) Connect(h abi.Handle, to *abi.CMAddr) error {
 	return syscall.EINPROGRESS
 }
 
-// dialing is a connect that goes on.
+// dialing is a connect in progress.
 type dialing struct {
 	*socket
 	to  netip.AddrPort
@@ -219,7 +219,7 @@ func (d *dialing) run(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.state != connecting && conn != nil: // closed meanwhile
+	case d.state != connecting && conn != nil: // the socket was closed meanwhile
 		go conn.Close()
 	case d.state != connecting:
 	case err != nil:
@@ -246,15 +246,15 @@ func (d *dialing) dial(ctx context.Context) (*rsocket.Conn, error) {
 	return rsocket.Dial(ctx, id.Device(), id.PeerAddr().String(), d.cfg)
 }
 
-// unbind forgets the way to a peer, so that another one can be tried, and keeps the address that the
-// program has given. Called with the socket locked.
+// unbind forgets the route to a peer, so that the program can try another one, and keeps the address that the
+// program has bound. Called with the socket locked.
 func (s *socket) unbind() {
 	if s.id != nil {
 		s.id.Destroy()
 		s.id = nil
 	}
 	if s.bound.IsValid() {
-		s.bind(s.bound) // an error: another socket has taken it
+		s.bind(s.bound) // it fails if another socket has taken the address
 	}
 }
 
@@ -290,7 +290,7 @@ func (a *Sockets) Peer(h abi.Handle) (abi.CMAddr, error) {
 	return s.outside(s.conn.RemoteAddr().(rsocket.Addr).AddrPort), nil
 }
 
-// outside returns an address as a program sees it: of an IPv6 socket all addresses are such.
+// outside returns an address as a program sees it: an IPv6 socket has only IPv6 addresses.
 func (s *socket) outside(a netip.AddrPort) abi.CMAddr {
 	if s.v6 {
 		a = netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())

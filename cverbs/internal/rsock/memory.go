@@ -9,14 +9,13 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// maps is the memory that riomap was called for, by address. Memory that the peer does not write to has no
-// mapping.
+// maps is the memory of calls of riomap, by address. Memory that the peer may not write to has a nil mapping.
 type maps map[unsafe.Pointer]*rsocket.Mapping
 
-// ByAddress is the offset that asks for the address of the memory as its offset.
+// ByAddress is the offset with which Map uses the address of the memory as its offset.
 const ByAddress = -1
 
-// Map is riomap of memory that the peer may write to if write is set. It waits until the peer can be told.
+// Map is riomap. If write is set, the peer may write to the memory, and Map waits until it can announce it.
 func (a *Sockets) Map(h abi.Handle, p unsafe.Pointer, length uint64, write bool, offset int64) (int64, error) {
 	s, err := a.find(h)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 type Option uint32
 
 const (
-	SendBuffer Option = iota // of this and the next three 0 is the default
+	SendBuffer Option = iota // 0 is the default of this and the next three
 	RecvBuffer
 	SendDepth
 	RecvDepth
@@ -26,20 +26,20 @@ const (
 	MaxSegment
 	Error
 
-	settable = MaxSegment // those before it can be set
+	settable = MaxSegment // the options before it can be set
 )
 
-// options are the values of those that can be set.
+// options are the values of the settable options.
 type options struct{ value [settable]int64 }
 
-// Limits of [rsocket.Config], to which values are brought: sockets take what is beyond as far as they can.
+// Limits of [rsocket.Config]. SetOption clips values to them, as sockets do.
 const (
 	minBuffer, maxBuffer = 4 << 10, 1 << 30
 	minDepth, maxDepth   = 16, 1 << 15
 	fineMaps, maxMaps    = 128, 127 << 8
 )
 
-// The values that options have if they are not set. Buffers and depths are those of package rsocket.
+// The default values of options. Buffers and depths have the defaults of package rsocket.
 const (
 	defaultBuffer  = 128 << 10
 	defaultDepth   = 384
@@ -52,18 +52,18 @@ func defaults() (o options) {
 	return o
 }
 
-// config is how streams are made with the options.
+// config returns the configuration of streams.
 func (o *options) config() rsocket.Config {
 	return rsocket.Config{SendBuffer: int(o.value[SendBuffer]), RecvBuffer: int(o.value[RecvBuffer]),
 		SendDepth: int(o.value[SendDepth]), RecvDepth: int(o.value[RecvDepth]), Maps: int(o.value[Maps])}
 }
 
-// keepAlive makes a stream send probes, or not.
+// keepAlive turns the probes of a stream on or off.
 func (o *options) keepAlive(c *rsocket.Conn) error {
 	return c.SetKeepAlivePeriod(time.Duration(o.value[KeepAlive]*o.value[KeepIdle]) * time.Second)
 }
 
-// SetOption is rsetsockopt. EINVAL: the value, or the socket is connected and its queues are made.
+// SetOption is rsetsockopt. EINVAL: the value is invalid, or the socket is connected and its queues exist.
 func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 	s, err := a.find(h)
 	switch {
@@ -78,7 +78,7 @@ func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 	defer s.mu.Unlock()
 	v := &s.options.value[o]
 	switch o {
-	case SendBuffer, RecvBuffer: // once they are made they stay, as a hint that was not taken
+	case SendBuffer, RecvBuffer: // a hint: existing buffers keep their size
 		*v = min(max(value, minBuffer), maxBuffer)
 		return s.reconfigure()
 	case SendDepth, RecvDepth, Maps:
@@ -112,8 +112,8 @@ func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 	return nil
 }
 
-// reconfigure has a socket that listens make its streams with other options: programs set them after
-// rlisten, too. Called with the socket locked.
+// reconfigure changes the options of future streams of a listener: programs set options after rlisten, too.
+// Called with the socket locked.
 func (s *socket) reconfigure() error {
 	for _, l := range s.listeners {
 		if err := l.SetConfig(s.options.config()); err != nil {
@@ -123,7 +123,7 @@ func (s *socket) reconfigure() error {
 	return nil
 }
 
-// mapsFor returns how many mappings a table has that is to have n: large ones come in steps.
+// mapsFor returns the size of a table for n mappings: the sizes of large tables come in steps.
 func mapsFor(n int64) int64 {
 	if n > fineMaps {
 		n = (n + 0xFF) &^ 0xFF

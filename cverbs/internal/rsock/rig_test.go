@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// The addresses of the two processes of a test. Nobody has the third.
+// The addresses of the two processes of a test. The third is unused.
 const (
 	addrA  = "10.0.0.1"
 	addrB  = "10.0.0.2"
@@ -23,7 +23,7 @@ const (
 	port   = 7471
 )
 
-// patience is how long tests wait for what must come.
+// patience is how long tests wait for an expected event.
 const patience = 10 * time.Second
 
 // processes makes the rsockets of two processes on one network.
@@ -55,7 +55,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// want checks why a call fails; nil: that it does not.
+// want checks the error of a call; nil: none.
 func want(t *testing.T, what string, err, want error) {
 	t.Helper()
 	if err != want {
@@ -115,7 +115,7 @@ func (s *rs) wait(fd int) {
 	}
 }
 
-// blocking makes a call again each time that the descriptor says so, until it does not say EAGAIN.
+// blocking repeats a call whenever the descriptor is readable, until it returns something other than EAGAIN.
 func (s *rs) blocking(fd int, call func() (int, error)) (int, error) {
 	s.t.Helper()
 	for {

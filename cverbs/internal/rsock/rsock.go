@@ -1,9 +1,9 @@
-// Package rsock is rsockets as librdmacm.so.1 asks for them: the calls of rs.h, on package rsocket. No
-// call but those of shutting down, closing and mapping waits for the peer: what would wait is EAGAIN,
-// and the C side waits at a descriptor. See [Sockets.Create].
+// Package rsock implements the calls of rs.h, the rsockets of librdmacm.so.1, on package rsocket. Only
+// Shutdown, Close and Map wait for the peer. Other calls return EAGAIN instead, and the C side waits for a
+// descriptor. See [Sockets.Create].
 //
 //	rsock.go     all sockets of a process
-//	signal.go    the descriptors that say when to try again
+//	signal.go    the descriptors that signal when to try again
 //	socket.go    a socket, and its states
 //	connect.go   binding, listening, accepting and connecting
 //	stream.go    reading, writing and ending
@@ -27,7 +27,7 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// Sockets are the rsockets of a process. Make it with [New]. Any goroutine may call its methods.
+// Sockets are the rsockets of a process. Make them with [New]. Any goroutine may call the methods.
 type Sockets struct {
 	host    func() (*rdmacm.Host, error)
 	objects handle.Table
@@ -36,10 +36,10 @@ type Sockets struct {
 // New returns the sockets of a process. host opens its devices, once.
 func New(host func() (*rdmacm.Host, error)) *Sockets { return &Sockets{host: host} }
 
-// Create is rsocket of a stream. in and out are eventfds of EFD_NONBLOCK, and stay the caller's: in is
-// readable while the socket may have something to read or to accept, out while it may have room to write or
-// the outcome of a connect. They may be readable although a call finds nothing; a call that has said
-// EAGAIN makes them unreadable before.
+// Create is rsocket of a stream. in and out are eventfds of EFD_NONBLOCK that the caller owns. in is
+// readable while the socket may have something to read or to accept; out while it may have room to write or
+// the outcome of a connect. They may be readable although a call finds nothing; a call that returns EAGAIN
+// first makes them unreadable.
 //
 // ENODEV: there are no devices.
 func (a *Sockets) Create(v6 bool, in, out int) (abi.Handle, error) {
@@ -59,8 +59,8 @@ func (a *Sockets) enter(s *socket) (abi.Handle, error) {
 	return h, nil
 }
 
-// Close is rclose. It waits until the peer has what was written, at most ten seconds. The descriptors are
-// readable and not touched any more when it returns.
+// Close is rclose. It waits until the peer has the written data, at most ten seconds. When it returns, the
+// descriptors are readable, and the socket does not touch them any more.
 func (a *Sockets) Close(h abi.Handle) error {
 	s, err := a.find(h)
 	if err != nil || !a.objects.Free(h) {
@@ -92,7 +92,7 @@ func failure(err error) error {
 	return verbs.Errno(err)
 }
 
-// ended makes the end of the stream what C says of it: 0 bytes.
+// ended converts the end of the stream to that of C: 0 bytes.
 func ended(n int, err error) (int, error) {
 	if err == io.EOF {
 		return 0, nil

@@ -39,7 +39,7 @@ var calls = map[string]func(*Sockets, abi.Handle) error{
 
 var mapped [8]byte
 
-// TestNoSocket: every call on what is no socket, or is one no more, is EBADF.
+// TestNoSocket: every call with a handle that is no socket, or a closed one, returns EBADF.
 func TestNoSocket(t *testing.T) {
 	a, _ := processes(t)
 	closed := create(t, a)
@@ -57,7 +57,7 @@ func TestNoDevices(t *testing.T) {
 	want(t, "Create", err, syscall.ENODEV)
 }
 
-// TestStates: calls that a socket is in no state for.
+// TestStates: calls that fail in the state of the socket.
 func TestStates(t *testing.T) {
 	server, client := streams(t)
 	sockets := map[string]*rs{"idle": create(t, server.Sockets), "connected": client, "listening": create(t, server.Sockets)}
@@ -105,7 +105,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestReadAgain: a call that finds nothing makes the descriptor unreadable, and what comes makes it readable.
+// TestReadAgain: a call that finds nothing makes the descriptor unreadable; new data make it readable.
 func TestReadAgain(t *testing.T) {
 	server, client := streams(t)
 	p := make([]byte, 100)
@@ -135,7 +135,7 @@ func TestReadAgain(t *testing.T) {
 	want(t, "Send after Shutdown", err, syscall.EPIPE)
 }
 
-// TestWriteAgain: a full stream is EAGAIN until the peer has read.
+// TestWriteAgain: writing to a full stream returns EAGAIN until the peer has read.
 func TestWriteAgain(t *testing.T) {
 	server, client := streams(t)
 	piece := bytes.Repeat([]byte("0123456789"), 1000)
@@ -165,7 +165,7 @@ func TestWriteAgain(t *testing.T) {
 	}
 }
 
-// TestConnect: what a socket says while it connects, and after a failure it may try again.
+// TestConnect: the errors of a socket while it connects; after a failure it may try again.
 func TestConnect(t *testing.T) {
 	a, b := processes(t)
 	s := create(t, b)
@@ -204,8 +204,8 @@ func TestReady(t *testing.T) {
 	check("idle", create(t, server.Sockets), pollOut|pollHup)
 }
 
-// TestCloseInCalls: threads that are in calls, or wait at the descriptors, end when another closes the
-// socket.
+// TestCloseInCalls: threads that are in calls, or wait for the descriptors, return when another thread closes
+// the socket.
 func TestCloseInCalls(t *testing.T) {
 	server, client := streams(t)
 	var waiting, calling sync.WaitGroup
@@ -239,7 +239,7 @@ func TestCloseInCalls(t *testing.T) {
 	if !readable(server.in) || !readable(server.out) {
 		t.Error("the descriptors of a closed socket are unreadable: somebody may wait for ever")
 	}
-	// The peer sees the end: of order, or because data were on their way.
+	// The peer sees the end: an orderly one, or an error because data were in flight.
 	p := make([]byte, 1<<16)
 	for {
 		n, err := client.recv(p)
@@ -252,7 +252,7 @@ func TestCloseInCalls(t *testing.T) {
 	}
 }
 
-// TestCloseOnce: of many threads that close a socket one does.
+// TestCloseOnce: if many threads close a socket, one succeeds.
 func TestCloseOnce(t *testing.T) {
 	server, _ := streams(t)
 	results := make(chan error)
@@ -275,7 +275,7 @@ func TestCloseOnce(t *testing.T) {
 	}
 }
 
-// TestCloseConnecting: a connect that nobody answers, and a listener, end at once.
+// TestCloseConnecting: closing an unanswered connect, or a listener, returns at once.
 func TestCloseConnecting(t *testing.T) {
 	a, b := processes(t)
 	s, l := create(t, b), listen(t, a)
@@ -293,7 +293,7 @@ func TestCloseConnecting(t *testing.T) {
 	want(t, "connection to what has closed", create(t, b).connect(addrA), syscall.ECONNREFUSED)
 }
 
-// TestCloseUnaccepted: a listener that closes ends the streams that nobody has accepted.
+// TestCloseUnaccepted: closing a listener ends its unaccepted streams.
 func TestCloseUnaccepted(t *testing.T) {
 	a, b := processes(t)
 	l := listen(t, a)
@@ -306,8 +306,8 @@ func TestCloseUnaccepted(t *testing.T) {
 	}
 }
 
-// TestBadDescriptors: a socket whose descriptors are none, or were closed by the program, works without
-// their signals.
+// TestBadDescriptors: a socket with invalid descriptors, or descriptors that the program has closed, works
+// without their signals.
 func TestBadDescriptors(t *testing.T) {
 	server, client := streams(t)
 	bad := must[abi.Handle](t)(client.Create(false, -1, 1<<20))
@@ -315,7 +315,7 @@ func TestBadDescriptors(t *testing.T) {
 	want(t, "Recv", err, syscall.ENOTCONN)
 	want(t, "Close", client.Close(bad), nil)
 
-	// /dev/null in their places: what a program has made of the numbers that it closed.
+	// /dev/null in their places: the program has closed the descriptors and reused their numbers.
 	null := must[int](t)(unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0))
 	defer unix.Close(null)
 	for _, fd := range []int{server.in, server.out} {

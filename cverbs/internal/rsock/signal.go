@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signal keeps an eventfd readable while it may be worth to try a call. It costs a system call only when
-// that changes: a program that never waits never pays.
+// signal keeps an eventfd readable while a call may succeed. It makes a system call only when that changes, so a
+// program that never waits makes none.
 type signal struct {
 	fd int
 
@@ -31,7 +31,8 @@ func (s *signal) set() {
 	unix.Write(s.fd, one[:])
 }
 
-// clear makes it unreadable. Who calls it tries again afterwards: what has come before set nothing.
+// clear makes it unreadable. The caller must try the call once more afterwards: data that came before clear set
+// no signal.
 func (s *signal) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +52,8 @@ func (s *signal) close() {
 	s.closed = true
 }
 
-// attempt tries a call of which s tells when it may succeed. When it returns EAGAIN, s is
-// unreadable until the call is worth another try.
+// attempt tries a call that s belongs to. If it returns EAGAIN, s is unreadable until another try may
+// succeed.
 func (s *signal) attempt(try func() (int, error)) (int, error) {
 	n, err := try()
 	if err != syscall.EAGAIN {

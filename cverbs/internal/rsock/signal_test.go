@@ -25,7 +25,7 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// TestSignalAttempt: what comes between the two tries of a call is not missed, and the descriptor tells
+// TestSignalAttempt: a call does not miss data that come between its two tries, and the descriptor signals
 // other threads that there may be more.
 func TestSignalAttempt(t *testing.T) {
 	in, _ := descriptors(t)
@@ -46,7 +46,7 @@ func TestSignalAttempt(t *testing.T) {
 	}
 }
 
-// TestSignalWakes: of a producer and a consumer that waits at the descriptor none is left waiting.
+// TestSignalWakes: a producer wakes a consumer that waits for the descriptor.
 func TestSignalWakes(t *testing.T) {
 	in, _ := descriptors(t)
 	s := &signal{fd: in}

@@ -28,9 +28,9 @@ type socket struct {
 	v6      bool
 	in, out signal
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	state   state
-	id      *rdmacm.ID // has the address and port, of sockets that were bound
+	id      *rdmacm.ID // has the address and port of a bound socket
 	bound   netip.AddrPort
 	options options
 	failed  error // SO_ERROR
@@ -48,7 +48,7 @@ func newSocket(host *rdmacm.Host, v6 bool, in, out int) *socket {
 	return &socket{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, options: defaults(), stop: func() {}}
 }
 
-// attach gives the socket its stream. Called with the socket locked, or before others know it.
+// attach gives the socket its stream. Called with the socket locked, or before other goroutines know it.
 func (s *socket) attach(c *rsocket.Conn) {
 	s.conn, s.state = c, connected
 	s.options.keepAlive(c)
@@ -56,13 +56,13 @@ func (s *socket) attach(c *rsocket.Conn) {
 	s.wake()
 }
 
-// wake makes everybody who waits look.
+// wake makes all waiting threads try again.
 func (s *socket) wake() {
 	s.in.set()
 	s.out.set()
 }
 
-// stream returns the stream. EAGAIN: there is none yet. Otherwise what a failed connect has left, or
+// stream returns the stream. EAGAIN: there is none yet. Otherwise it returns the error of a failed connect, or
 // ENOTCONN.
 func (s *socket) stream() (*rsocket.Conn, error) {
 	s.mu.Lock()
@@ -87,7 +87,7 @@ func (s *socket) takeError() (err error) {
 	return err
 }
 
-// close ends the socket. The stream, if there is one, is ended in order.
+// close ends the socket and, in an orderly way, its stream if there is one.
 func (s *socket) close() (err error) {
 	s.mu.Lock()
 	conn, id, accepted := s.conn, s.id, s.accepted
@@ -109,7 +109,7 @@ func (s *socket) close() (err error) {
 	return err
 }
 
-// discard ends the streams that nobody has accepted.
+// discard ends the unaccepted streams.
 func discard(accepted chan *rsocket.Conn) {
 	for {
 		select {
@@ -129,8 +129,8 @@ const (
 	pollHup = 0x10
 )
 
-// Ready returns the events of poll(2) that a socket has, of those of want beside POLLERR and POLLHUP. The
-// descriptors of those that it has not are unreadable.
+// Ready returns the events of poll(2) in want that a socket has, and POLLERR and POLLHUP. The descriptors of
+// missing events are unreadable.
 func (a *Sockets) Ready(h abi.Handle, want uint32) (int, error) {
 	s, err := a.find(h)
 	if err != nil {

@@ -55,8 +55,8 @@ const (
 // disconnectTime bounds Shutdown in both directions.
 const disconnectTime = 10 * time.Second
 
-// Shutdown is rshutdown. It waits until the peer has what was written, at most ten seconds. A socket
-// that listens takes no more streams.
+// Shutdown is rshutdown. It waits until the peer has the written data, at most ten seconds. A listener takes
+// no more streams.
 func (a *Sockets) Shutdown(h abi.Handle, how int) error {
 	s, err := a.find(h)
 	if err != nil {
