@@ -1,9 +1,9 @@
-// Package programs runs programs that are not ours, as the distribution has built them, on
-// libibverbs.so.1 and librdmacm.so.1 of this module. All of it is tests.
+// Package programs runs programs of the distribution, unchanged, on libibverbs.so.1 and librdmacm.so.1 of this
+// module. It has only tests.
 //
-//	lab_test.go       hosts: network namespaces joined by cables
+//	lab_test.go       hosts: network namespaces joined by veth pairs
 //	pyverbs_test.go   rdma-core's own test suite
-//	pairs_test.go     programs of which one end serves and one calls: a table
+//	pairs_test.go     programs with a server and a client: a table
 //	manuals_test.go   teaching examples, printed in manuals: a table
 //	examples_test.go  the examples of this module in Go, against those in C: a table
 //	rspreload_test.go programs for TCP with librspreload in front of sockets

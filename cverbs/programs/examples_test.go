@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// goExample is a program of the folder examples that does what an example of testdata/manuals does.
+// goExample is a program of the folder examples that does the same as an example of testdata/manuals.
 type goExample struct {
 	name, c        string    // of the folder, and of the example in C
 	server, client string    // command lines; see pair
-	prints         [2]string // by the server and the client, if it is not what the example in C prints
+	prints         [2]string // output of the server and the client, if it differs from the example in C
 }
 
 var goExamples = []goExample{
@@ -24,8 +24,8 @@ var goExamples = []goExample{
 	{name: "kofi", c: "kofi", server: "kofi -s {self} 7340", client: "kofi {peer} 7340"},
 }
 
-// TestGoExamples runs each of the examples in Go against the one in C, in both roles. The C program
-// runs on the libraries of this module; the Go program does not know of them.
+// TestGoExamples runs each example in Go against the one in C, in both roles. The C program uses the libraries of
+// this module; the Go program does not.
 func TestGoExamples(t *testing.T) {
 	needs(t, "cc", "ss", "stdbuf")
 	inC, inGo := t.TempDir(), t.TempDir()

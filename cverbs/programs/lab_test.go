@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// root is the repository, rocectl the program: it finds the libraries beside it.
+// root is the directory of the repository; rocectl is the program, which finds the libraries beside it.
 var root, rocectl string
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func setUp(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// needs skips the test, or fails it if ROCE_REQUIRE_NETNS is set, where programs cannot run.
+// needs skips the test if programs cannot run, or fails it if ROCE_REQUIRE_NETNS is set.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	missing := func(what string) {
@@ -76,7 +76,7 @@ type host struct {
 	ip4, ip6 string
 }
 
-// hosts makes two hosts that a cable joins. They are removed with the test.
+// hosts makes two hosts that a veth pair joins. The end of the test removes them.
 func hosts(t *testing.T, mtu int) (a, b host) {
 	t.Helper()
 	made := make([]host, 2)
@@ -112,7 +112,7 @@ func (h host) ip(t *testing.T, line string) {
 	}
 }
 
-// onStack is what puts a program on the stack, with device flags, if it goes before its command line.
+// onStack returns the arguments that go before a command line to run it on the stack, with device flags.
 func onStack(flags string) []string {
 	return append(append([]string{rocectl, "run", "--sysfs=always"}, strings.Fields(flags)...), "--")
 }
@@ -127,7 +127,7 @@ func (h host) start(t *testing.T, flags string, argv ...string) *proc.Proc {
 	return p
 }
 
-// await asks until there is what a test waits for.
+// await calls there until it returns true.
 func (h host) await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
@@ -141,7 +141,7 @@ func (h host) await(t *testing.T, what string, there func() bool) {
 	}
 }
 
-// listening waits until a server can be connected to: over TCP, or at a port of rdma_cm.
+// listening waits until a server listens: at a port of TCP or of rdma_cm.
 func (h host) listening(t *testing.T, s *proc.Proc, tcp bool, port int) {
 	t.Helper()
 	h.await(t, fmt.Sprintf("port %d of %s", port, s.Line), func() bool {
@@ -157,7 +157,7 @@ func (h host) listening(t *testing.T, s *proc.Proc, tcp bool, port int) {
 	})
 }
 
-// ended waits for the end of a command, which must be good.
+// ended waits for the end of a command and fails the test if its exit status is not 0.
 func ended(t *testing.T, p *proc.Proc, limit time.Duration) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), limit)

@@ -18,7 +18,7 @@ import (
 type example struct {
 	pair
 	wantServer, wantClient []string // lines that each end prints
-	libs                   []string // that it is linked with
+	libs                   []string // libraries to link
 }
 
 const (
@@ -31,13 +31,13 @@ func serving(name, server, client string, port int, tcp bool) example {
 	return example{pair: pair{name: name, server: server, client: client, port: port, tcp: tcp}, libs: []string{"-libverbs", "-lrdmacm", "-lpthread"}}
 }
 
-// prints adds what the ends print at least, each line of it.
+// prints adds lines that the ends must print.
 func (e example) prints(server, client string) example {
 	e.wantServer, e.wantClient = strings.Split(server, "\n"), strings.Split(client, "\n")
 	return e
 }
 
-// group is for an example of a multicast group: the receiver is the server, and has joined when it prints so.
+// group is for an example of a multicast group: the receiver is the server, and prints when it has joined.
 func (e example) group() example {
 	e.lossless, e.up = true, regexp.MustCompile(`joined dgid`)
 	return e
@@ -46,7 +46,7 @@ func (e example) group() example {
 // onFabric is for a program of libfabric.
 func (e example) onFabric() example { e.libs = []string{"-lfabric"}; return e }
 
-// noLosses is for an example that a lost packet delays for minutes.
+// noLosses is for an example that one lost packet delays for minutes.
 func (e example) noLosses() example { e.lossless = true; return e }
 
 var examples = []example{
@@ -60,13 +60,13 @@ var examples = []example{
 		prints("received message 2", "sent message 2"),
 	serving("srq", "srq -s -a {self}", "srq -a {peer}", 51216, overCM).
 		prints("send count: 2", "send count: 100, qp_num: \\d+\nrecv count: 2"),
-	// The alternate path is the same as the first, since there is one port: the migration is announced.
+	// There is one port, so the alternate path equals the first one. An event reports the migration.
 	serving("apm", "apm -s -p 51217 -c 4", "apm -a {peer} -p 51217 -c 4 -m 2", 51217, overCM).
 		prints("QP path migrated\nsend: 4", "QP path migrated\nrecv: 4"),
-	// Its server ends when it is asked to disconnect. Nobody repeats its answer if that is lost.
+	// The server exits when its peer disconnects. If its answer is lost, no one repeats it.
 	serving("flow", "flow -s {self} 7320", "flow -c {peer} 7320", 7320, overCM).noLosses().
 		prints("server: the region is as the client wrote it\ndisconnected", "client: what was read is what was written\ndisconnected"),
-	// What the server waits for at its end, the client sends once.
+	// The server waits for a last message that the client sends only once.
 	serving("kofi", "kofi -s {self} 7340", "kofi {peer} 7340", 7340, overCM).onFabric().noLosses().
 		prints("received '\\*\\*\\* Client Connected'\nshut down", "\\*\\*\\* Client Connected\nClient private data\\(len \\d+\\): ''"),
 }
@@ -86,7 +86,7 @@ func TestManuals(t *testing.T) {
 					continue
 				}
 				e := e
-				if e.tcp { // a port was just in use
+				if e.tcp { // the previous run has just used the port
 					e.port += i
 				}
 				t.Run(c.name, func(t *testing.T) { e.between(t, a, b, server, client, c) })
@@ -108,15 +108,14 @@ func manual(t *testing.T, name string) example {
 // compile compiles the example into a directory.
 func (e example) compile(t *testing.T, dir string) {
 	t.Helper()
-	// Some print a uint64_t with %d.
+	// -w: some print a uint64_t with %d.
 	argv := []string{"-D_GNU_SOURCE", "-O1", "-w", "-o", filepath.Join(dir, e.name), "testdata/manuals/" + e.name + ".c"}
 	if out, err := exec.Command("cc", append(argv, e.libs...)...).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 }
 
-// command is a command line of an end, and whether it is of a program in C, which runs on the
-// libraries of this module.
+// command is a command line of an end, and whether it is a program in C, which uses the libraries of this module.
 type command struct {
 	line string
 	c    bool
@@ -157,7 +156,7 @@ func (e example) between(t *testing.T, a, b host, server, client command, c cond
 	cl := client.start(t, e, b, a, c.flags)
 	limit := time.Minute
 	if c.harms {
-		limit = 2 * time.Minute // who disconnects from a program that has ended asks fifteen times, for four seconds each
+		limit = 2 * time.Minute // disconnecting from a program that has ended takes fifteen tries of four seconds
 	}
 	ended(t, cl, limit)
 	ended(t, s, limit)

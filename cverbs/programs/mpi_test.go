@@ -26,7 +26,7 @@ func TestOpenMPI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := hosts(t, 4200)
-			// mpirun reaches the other host by what it takes for ssh.
+			// mpirun starts ranks on the other host with this replacement of ssh.
 			agent := filepath.Join(t.TempDir(), "agent")
 			script := "#!/bin/sh\nshift\nexec ip netns exec " + string(b.Netns) + " sh -c \"$*\"\n"
 			if err := os.WriteFile(agent, []byte(script), 0o755); err != nil {

@@ -12,29 +12,29 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// pair is a program of which one end serves and the other calls.
+// pair is a program with a server and a client.
 type pair struct {
 	name     string
-	server   string // command lines; {peer} is the server's address, {self} that of the end itself
+	server   string // command lines; {peer} is the server's address, {self} the address of the end itself
 	client   string
-	port     int            // where the server listens
-	tcp      bool           // of TCP: the ends exchange their queue pairs there; otherwise of rdma_cm
-	up       *regexp.Regexp // what the server prints when it can be called, instead
+	port     int            // the server's port
+	tcp      bool           // port is of TCP, for the exchange of the queue pairs' data; otherwise of rdma_cm
+	up       *regexp.Regexp // used instead of port: what the server prints when it listens
 	good     *regexp.Regexp // what both ends print; nil: nothing in particular
-	broad    bool           // of every kind one: run it under every condition
-	mistake  *regexp.Regexp // how an end ends and what it says when it fails by a mistake of its own after all was done
+	broad    bool           // the representative of its kind: it runs under every condition
+	mistake  *regexp.Regexp // exit status and output of an end that fails by its own bug after all was done
 	endless  bool           // the server never ends
-	lossless bool           // the service repeats nothing: no row with losses
-	early    *regexp.Regexp // the client leaves as soon as it has all data: where a packet is lost, what the server may say of that
-	either   bool           // so may the server
-	env      []string       // what goes before the command line: more variables
+	lossless bool           // the service does not retransmit: no row with losses
+	early    *regexp.Regexp // the client exits as soon as it has all data: what the server may print then if a packet is lost
+	either   bool           // the server may exit early, too
+	env      []string       // more environment variables
 	limit    time.Duration  // 0: a minute
 }
 
 // condition is a network.
 type condition struct {
 	name, flags string
-	harms       bool // packets are lost or doubled
+	harms       bool // packets are lost or duplicated
 }
 
 var conditions = []condition{
@@ -45,8 +45,8 @@ var conditions = []condition{
 	{name: "dup20", flags: "--link raw --dup tx=20% --seed 7", harms: true},
 }
 
-// excused waits for the end of a program and reports whether it failed as it may: how it ended and what
-// it said. That it was done is told by what it has printed before.
+// excused waits for the end of a program and reports whether it failed in the permitted way, by its exit status and
+// output. The output also proves that its work was done before.
 func excused(t *testing.T, p *proc.Proc, limit time.Duration, may *regexp.Regexp) bool {
 	if may == nil {
 		return false
@@ -71,24 +71,23 @@ func perftest(program, flags string) pair {
 
 func (p pair) unreliable() pair { p.lossless = true; return p }
 
-// long is for a program that moves too much for a network that loses packets.
+// long is for a program that transfers too much data for a network with losses.
 func (p pair) long() pair { p.lossless = true; return p }
 
-// everywhere is for the program that stands for its kind.
+// everywhere is for the representative of a kind of programs.
 func (p pair) everywhere() pair { p.broad = true; return p }
 
-// silent is for a program that prints nothing particular at its end.
+// silent is for a program whose output at the end does not show success.
 func (p pair) silent() pair { p.good = nil; return p }
 
-// managed is for perftest's programs that connect by rdma_cm. They say that they wait for a client, but for
-// the buffer of their output, and listen some time later.
+// managed is for perftest's programs that connect by rdma_cm. They print that they wait for a client, but stdout
+// is buffered, and they listen some time later.
 func (p pair) managed() pair {
 	p.tcp, p.up, p.env = false, regexp.MustCompile(`Waiting for client`), []string{"stdbuf", "-oL"}
 	return p
 }
 
-// pairs are the programs. Those that rdma-core calls examples are run against Linux in package interop,
-// too.
+// pairs are the programs. Package interop also runs rdma-core's examples against Linux.
 var pairs = []pair{
 	pingpong("rc", "").everywhere(), pingpong("rc", "-e"), pingpong("srq", "").everywhere(), pingpong("xsrq", "").silent(),
 	pingpong("uc", "").unreliable(), pingpong("ud", "-s 1024").unreliable(),
@@ -100,7 +99,7 @@ var pairs = []pair{
 	perftest("ib_atomic_bw", "-A FETCH_AND_ADD -n 500").everywhere(), perftest("ib_atomic_bw", "-A CMP_AND_SWAP -n 500"),
 	perftest("ib_send_lat", "-n 500").everywhere(), perftest("ib_send_lat", "-R -n 200").managed(), perftest("ib_write_lat", "-n 500").everywhere(), perftest("ib_read_lat", "-n 500"), perftest("ib_atomic_lat", "-n 500"),
 	{name: "rping", broad: true, server: "rping -s -a {self} -p 7303 -C 50 -S 5000 -V", client: "rping -c -a {peer} -p 7303 -C 50 -S 5000 -V", port: 7303, early: regexp.MustCompile(`.?`),
-		// One thread destroys the event channel and frees what the other still reads.
+		// One thread destroys the event channel and frees memory that the other still reads.
 		mistake: regexp.MustCompile(`(?s)^segmentation fault.*DISCONNECT EVENT|DISCONNECT EVENT.*rdma_get_cm_event: `)},
 	{name: "ucmatose", broad: true, server: "ucmatose -b {self} -c 4 -C 20 -S 3000 -p 7304", client: "ucmatose -s {peer} -c 4 -C 20 -S 3000 -p 7304", port: 7304, good: regexp.MustCompile(`return status 0`)},
 	{name: "udaddy", broad: true, server: "udaddy -b {self} -c 4 -C 20 -S 1024", client: "udaddy -s {peer} -c 4 -C 20 -S 1024", port: 7174, good: regexp.MustCompile(`return status 0`), lossless: true},
@@ -131,15 +130,15 @@ func ucx(transport, test string) pair {
 
 var all = flag.Bool("programs.all", false, "run every program under every condition")
 
-// TestPairs runs the programs: each without losses over udp, and one of every kind also over raw and xdp, and
-// where packets are lost or doubled.
+// TestPairs runs each program without losses over udp. One program of every kind also runs over raw and xdp, and
+// with lost or duplicated packets.
 func TestPairs(t *testing.T) {
 	needs(t, "ibv_rc_pingpong", "rping", "ib_send_bw", "fi_pingpong", "ucx_perftest", "ss")
 	a, b := hosts(t, 4200)
 	for _, p := range pairs {
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 			for _, c := range conditions {
-				if c.name != conditions[0].name && !p.broad && !*all || p.lossless && c.harms || c.name == "xdp" && !p.tcp && p.up == nil { // no service of xdp is listed
+				if c.name != conditions[0].name && !p.broad && !*all || p.lossless && c.harms || c.name == "xdp" && !p.tcp && p.up == nil { // the kernel lists no services of xdp
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) { p.run(t, a, b, c) })
@@ -180,7 +179,7 @@ func (p pair) run(t *testing.T, a, b host, c condition) {
 	switch {
 	case p.endless:
 		return
-	case c.harms && p.early != nil: // its last acknowledgement may be lost with the client
+	case c.harms && p.early != nil: // the client may have exited before its last acknowledgement was repeated
 		return
 	}
 	if excused(t, s, limit, p.mistake) {

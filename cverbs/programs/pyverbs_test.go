@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// suite is where Debian's python3-pyverbs has rdma-core's tests.
+// suite is the directory of rdma-core's tests in Debian's python3-pyverbs.
 const suite = "/usr/share/doc/rdma-core/tests"
 
-// generic are the files of the suite that are not about adapters of one maker.
+// generic matches the files of the suite that do not need adapters of one vendor.
 var generic = regexp.MustCompile(`^test_(?:[a-z]+|cq_events|device|flow|odp|parent_domain|relaxed_ordering|rss_traffic|shared_pd|tag_matching)\.py$`)
 
-// TestPyverbs runs rdma-core's own suite. What it skips must be what docs/cverbs.md publishes, with the
-// reasons, and nothing may fail.
+// TestPyverbs runs rdma-core's own suite. No test may fail, and it may skip only the tests that docs/cverbs.md lists
+// with reasons.
 func TestPyverbs(t *testing.T) {
 	needs(t, "python3")
 	if _, err := os.Stat(suite); err != nil {
@@ -63,7 +63,7 @@ func TestPyverbs(t *testing.T) {
 	}
 }
 
-// unpack copies the suite to where Python finds it.
+// unpack copies the suite to a directory where Python finds it.
 func unpack(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

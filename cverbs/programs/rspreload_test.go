@@ -16,11 +16,11 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// rspreload is what rdma-core has to put in front of sockets.
+// rspreload is rdma-core's library that replaces calls of sockets by rsockets.
 const rspreload = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 
-// TestRspreload has curl fetch a file from a server of sockets, several times, with rsockets in front of
-// both. Nobody listens for TCP there, so it cannot have come that way.
+// TestRspreload has curl fetch a file from a web server several times, with librspreload in both. No process listens
+// for TCP at the port, so the file cannot have come over TCP.
 func TestRspreload(t *testing.T) {
 	web := newWeb(t)
 	for _, flags := range []string{"--link udp", "--link raw --loss tx=4% --seed 7"} {
@@ -36,8 +36,8 @@ func TestRspreload(t *testing.T) {
 	}
 }
 
-// TestRspreloadFork does so with a server that forks for each request. librspreload then connects over TCP
-// first, and moves to an rsocket in the child.
+// TestRspreloadFork does the same with a server that forks for each request. librspreload then connects over TCP
+// first, and switches to an rsocket in the child.
 func TestRspreloadFork(t *testing.T) {
 	web := newWeb(t)
 	const fetches, flags, safe = 3, "--link raw", "RDMAV_FORK_SAFE=1"
@@ -80,12 +80,12 @@ func newWeb(t *testing.T) *web {
 	return w
 }
 
-// preloaded is a command line with librspreload and more of the environment.
+// preloaded returns a command line with librspreload and more environment variables.
 func preloaded(env []string, argv ...string) []string {
 	return append(append([]string{"env", "LD_PRELOAD=" + rspreload}, env...), argv...)
 }
 
-// serve starts the server for n requests. It forks if env says that librspreload has to know.
+// serve starts the server for n requests. The server forks if env has the variable that tells librspreload so.
 func (w *web) serve(t *testing.T, flags string, n int, env ...string) *proc.Proc {
 	argv := []string{w.program, w.server.ip4, strconv.Itoa(webPort), w.file, strconv.Itoa(n)}
 	if len(env) > 0 {
@@ -114,7 +114,7 @@ func (w *web) check(t *testing.T, got []byte) {
 	}
 }
 
-// segments returns how many segments of TCP the client's host has received.
+// segments returns how many TCP segments the client's host has received.
 func (w *web) segments(t *testing.T) int {
 	t.Helper()
 	out, err := proc.Run(t.Context(), w.client.Argv("nstat", "-asz", "TcpInSegs")...)
@@ -126,8 +126,7 @@ func (w *web) segments(t *testing.T) int {
 	return n
 }
 
-// TestRocectlStream runs rstream and riostream against those of rocectl, which does not use the
-// libraries.
+// TestRocectlStream runs rstream and riostream against rocectl's, which do not use the libraries.
 func TestRocectlStream(t *testing.T) {
 	needs(t, "rstream", "riostream")
 	a, b := hosts(t, 4200)

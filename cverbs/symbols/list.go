@@ -12,7 +12,7 @@ import (
 type symbol struct {
 	Name    string
 	Node    string
-	Default bool // @@: the version that new programs are linked to
+	Default bool // @@: new programs are linked to this version
 	Data    bool
 }
 
@@ -47,7 +47,7 @@ func (l list) sort() {
 	})
 }
 
-// readLibrary returns what a shared library exports with a version.
+// readLibrary returns the versioned symbols of a shared library.
 func readLibrary(path string) (list, error) {
 	f, err := elf.Open(path)
 	if err != nil {

@@ -1,19 +1,19 @@
-// Symbols keeps what rdma-core's libraries export, and makes of it what the linker and the C
-// compiler need to export the same from ours.
+// Symbols keeps the lists of symbols that rdma-core's libraries export, and generates from them the files that
+// the linker and the C compiler need, so that our libraries export the same.
 //
 //	go run ./symbols read LIBRARY > symbols/libibverbs-44.txt
 //	go run ./symbols write
 //
-// A list has a line for each symbol: its name, @@ or @ as nm shows it (@: only programs linked long
-// ago ask for it), its version node, and "data" if it is no function.
+// A list has a line for each symbol: its name, @@ or @ as nm shows it (@: only old programs are linked to it),
+// its version node, and "data" if it is no function.
 //
 // The second command writes, in the directory symbols/generated:
 //
 //   - libibverbs.map and librdmacm.map, version scripts with the nodes of all releases together;
-//   - stubs.c, with what libibverbs exports and has no public use: the interface between it and the
-//     drivers of adapters, and versions of 2005. A library that links them must load. What they
-//     return says that they do nothing;
-//   - private.h, for the few of that interface which work, since programs call them.
+//   - stubs.c, with exports of libibverbs without public use: the interface between it and the drivers of
+//     adapters, and versions of 2005. A library that is linked to them must load. Their results say that they
+//     do nothing;
+//   - private.h, for the few functions of that interface that work, since programs call them.
 package main
 
 import (

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGenerated: the committed files follow from the committed lists.
+// TestGenerated: the committed files are those generated from the committed lists.
 func TestGenerated(t *testing.T) {
 	files, err := generate(".")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestInstalled: the list of a release is what the installed library of that release exports.
+// TestInstalled: the list of a release equals the exports of the installed library of that release.
 func TestInstalled(t *testing.T) {
 	for _, library := range []string{"libibverbs", "librdmacm"} {
 		t.Run(library, func(t *testing.T) {

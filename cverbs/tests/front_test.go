@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// built is where the C library, the fake engine and the test programs are.
+// built is the directory of the C library, the fake engine and the test programs.
 var built string
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// compile makes a program, or with more flags a library, of the C files in front.
+// compile makes a program, or with more flags a library, from the C files in front.
 func compile(t *testing.T, out string, args ...string) string {
 	t.Helper()
 	out = filepath.Join(built, out)
@@ -60,8 +60,8 @@ func runWith(t *testing.T, engine, program string, args ...string) string {
 	return out.String()
 }
 
-// TestFront runs the C programs in front against an engine that only records. Each has its name for
-// a subject, and says in its first comment what holds.
+// TestFront runs the C programs in front on an engine that only records calls. The name of a program is its
+// subject; its first comment says what it tests.
 func TestFront(t *testing.T) {
 	engine := fakeEngine(t)
 	for _, name := range []string{"answers", "events", "extended", "forks", "lists", "objects", "signals"} {
@@ -85,7 +85,7 @@ func TestReserve(t *testing.T) {
 	runWith(t, "", compile(t, "reserve", args...))
 }
 
-// TestNoEngine: without an engine there are no devices, and a reason.
+// TestNoEngine: without an engine there are no devices, and the library prints why.
 func TestNoEngine(t *testing.T) {
 	text := "#include <infiniband/verbs.h>\n#include <errno.h>\nint main(void) { return ibv_get_device_list(0) || errno != ENOSYS || ibv_get_device_list(0); }\n"
 	source := filepath.Join(built, "none.c")
@@ -99,7 +99,7 @@ func TestNoEngine(t *testing.T) {
 	}
 }
 
-// TestNames: words and rates are those of the distribution's library.
+// TestNames: names and rates equal those of the distribution's library.
 func TestNames(t *testing.T) {
 	theirs, err := filepath.Glob("/usr/lib/*/libibverbs.so.1")
 	if err != nil || len(theirs) == 0 {
@@ -112,8 +112,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestExports: our library has every symbol of each release of rdma-core whose list is committed,
-// in the same version node. Of release 44 also the default versions are the same.
+// TestExports: our library has every symbol of each committed list of a release of rdma-core, in the same version
+// node. For release 44 the default versions are the same, too.
 func TestExports(t *testing.T) {
 	out, err := exec.Command("go", "run", "-C", "..", "./symbols", "read", filepath.Join(built, "libibverbs.so.1")).Output()
 	if err != nil {

@@ -16,9 +16,9 @@ var (
 	fuzzRuns = flag.Int("fuzz-runs", 1, "how many seeds are tried in each way")
 )
 
-// TestFuzz runs the program in fuzz on the real engine: one thread that uses what it has freed, one that
-// also connects by rdma_cm and forks, and several threads. A crash, a call that hangs, a call that does what
-// it must refuse, and a descriptor that is left open fail it, with the last calls of each thread.
+// TestFuzz runs the program in fuzz on the real engine: one thread that uses freed objects, one that also
+// connects with rdma_cm and forks, and several threads. The test fails on a crash, a hanging call, a call that
+// accepts what it must refuse, and a leaked descriptor, and prints the last calls of each thread.
 func TestFuzz(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the engine")
@@ -39,7 +39,7 @@ func TestFuzz(t *testing.T) {
 	program := compile(t, "fuzz", append(sources, "-O1", "-L"+built, "-l:librdmacm.so.1", "-l:libibverbs.so.1", "-lpthread")...)
 	pid := os.Getpid()
 	t.Setenv("ROCE_FLAGS", fmt.Sprintf("--link udp --dev 127.80.%d.%d,127.81.%[1]d.%[2]d", pid>>8&0xff, pid&0xff|1))
-	// Objects that were freed are used with odd seeds: see fuzz.h.
+	// Odd seeds use freed objects: see fuzz.h.
 	for _, way := range []struct {
 		name    string
 		odd     uint64

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestHostile runs the programs in hostile on the real engine: each does what no program should do. It ends
-// with 0, in time, unless the library fails it.
+// TestHostile runs the programs in hostile on the real engine: each does something that no program should do. A
+// program must exit with 0, in time.
 func TestHostile(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the engine")

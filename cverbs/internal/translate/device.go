@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// DeviceAttr fills the attributes of a device in.
+// DeviceAttr fills in the attributes of a device.
 func DeviceAttr(dst *abi.DeviceAttr, a *roce.DeviceAttr) {
 	*dst = abi.DeviceAttr{
 		NodeGUID: a.GUID, MaxMRSize: a.MaxMRSize, PageSizeCap: a.PageSizeCap,
@@ -23,24 +23,24 @@ func DeviceAttr(dst *abi.DeviceAttr, a *roce.DeviceAttr) {
 		LocalCAAckDelay: a.LocalCAAckDelay, PhysPortCnt: uint8(a.PhysPorts),
 	}
 	if a.Caps&roce.CapXRC != 0 {
-		dst.MaxXRCD = dst.MaxPD // nothing but memory limits either
+		dst.MaxXRCD = dst.MaxPD // only memory limits both
 	}
 	dst.MaxDMSize = deviceMemory
 	abi.String(dst.FWVer[:], a.FWVer)
 }
 
-// maxRdAtom is how many READs and atomics a queue pair says that it can have outstanding: as many as rxe. It
-// can have more. But perftest tells its peer this number, and the peer asks its own device for as many.
+// maxRdAtom is the reported limit of outstanding READs and atomics of a queue pair: rxe's. The real limit is
+// higher, but perftest sends this number to its peer, and the peer requests as many from its own device.
 const maxRdAtom = 128
 
-// deviceMemory is how much device memory a program may have in one piece. It is memory of the process, as all
-// that this device has.
+// deviceMemory is the largest piece of device memory of a program. Device memory of this device is memory of the
+// process.
 const deviceMemory = 1 << 20
 
-// clip returns a limit as C has it.
+// clip returns a limit as a C int.
 func clip(n int) int32 { return int32(min(n, math.MaxInt32)) }
 
-// PortAttr fills the attributes of a port in.
+// PortAttr fills in the attributes of a port.
 func PortAttr(dst *abi.PortAttr, a *roce.PortAttr) {
 	*dst = abi.PortAttr{
 		State: uint32(a.State), PhysState: uint32(a.PhysState), MaxMTU: uint32(a.MaxMTU), ActiveMTU: uint32(a.ActiveMTU),
@@ -50,8 +50,8 @@ func PortAttr(dst *abi.PortAttr, a *roce.PortAttr) {
 	}
 }
 
-// eventTypes is how many types of asynchronous events the verbs have (enum ibv_event_type).
+// eventTypes is the number of types of asynchronous events in the verbs (enum ibv_event_type).
 const eventTypes = uint32(roce.EventWQFatal) + 1
 
-// EventType returns the type of an event, false for those that the verbs do not have.
+// EventType returns the type of an event; false: the verbs do not have it.
 func EventType(t roce.EventType) (uint32, bool) { return uint32(t), uint32(t) < eventTypes }

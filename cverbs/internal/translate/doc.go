@@ -1,8 +1,7 @@
 // Package translate turns the structures of engine.h into those of package roce and back.
 //
-// Both sides have the values of the verbs' enumerations, so most of it is about what may not
-// pass: values beyond those that the verbs have, and numbers of more bits than the field
-// of the other side has.
+// Both sides have the values of the verbs' enumerations. So most of the code refuses values that the verbs
+// do not have, and numbers that do not fit into the field of the other side.
 package translate
 
 import (
@@ -10,17 +9,17 @@ import (
 	"math/bits"
 )
 
-// FlowLabelMask is the bits of an IPv6 flow label. Programs may set others, as UCX does: the
-// kernel ignores them.
+// FlowLabelMask is the bits of an IPv6 flow label. Programs such as UCX set other bits, too; as in the kernel
+// they are ignored.
 const FlowLabelMask = 1<<20 - 1
 
 // psnMask is the bits of a packet sequence number.
 const psnMask = 1<<24 - 1
 
-// bigEndian says whether the bytes of numbers lie as the network has them.
+// bigEndian says whether the host has network byte order.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// Network turns a number of the host into one in network order, and back.
+// Network converts a number from host to network order, and back.
 func Network(x uint32) uint32 {
 	if bigEndian {
 		return x
@@ -28,5 +27,5 @@ func Network(x uint32) uint32 {
 	return bits.ReverseBytes32(x)
 }
 
-// narrow returns a number as one of 8 bits, or 0xFF, which no enumeration has, if it is more.
+// narrow converts a number to 8 bits. Larger ones become 0xFF, which no enumeration has.
 func narrow[T ~uint8](x uint32) T { return T(min(x, 0xFF)) }

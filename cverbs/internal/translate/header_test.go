@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// constants are values that both sides must have the same of, by the names of <infiniband/verbs.h>.
+// constants are values that must be equal on both sides, by the names of <infiniband/verbs.h>.
 var constants = map[string]uint64{
 	"IBV_QPT_RC": uint64(roce.RC), "IBV_QPT_UC": uint64(roce.UC), "IBV_QPT_UD": uint64(roce.UD),
 	"IBV_QPT_XRC_SEND": uint64(roce.XRCSend), "IBV_QPT_XRC_RECV": uint64(roce.XRCRecv),
@@ -81,7 +81,7 @@ var constants = map[string]uint64{
 	"IBV_PORT_DOWN": uint64(roce.PortDown), "IBV_PORT_ACTIVE": uint64(roce.PortActive), "IBV_LINK_LAYER_ETHERNET": uint64(roce.LinkLayerEthernet),
 }
 
-// Structures go to programs with the values that package roce has: they must be those of the header.
+// Programs get structures with the values of package roce: these must be the header's.
 func TestConstants(t *testing.T) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

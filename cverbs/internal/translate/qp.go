@@ -7,20 +7,20 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// attrRateLimit is IBV_QP_RATE_LIMIT, which the stack has not.
+// attrRateLimit is IBV_QP_RATE_LIMIT, which the stack does not have.
 const attrRateLimit = 1 << 25
 
 // attrMask is the attributes of enum ibv_qp_attr_mask that a queue pair has.
 const attrMask = uint32(roce.AttrDestQPN)<<1 - 1
 
-// otherEnd are the attributes of RC that one end of XRC does not have. The kernel's verbs ignore them
-// there: programs set up both ends as if they were RC, perftest does.
+// otherEnd are the attributes of RC that one end of XRC does not have. Like the kernel's verbs, AttrMask ignores
+// them there: programs such as perftest set up both ends as if they were RC.
 var otherEnd = map[roce.QPType]roce.AttrMask{
 	roce.XRCSend: roce.AttrMaxDestRdAtomic | roce.AttrMinRNRTimer,
 	roce.XRCRecv: roce.AttrMaxRdAtomic | roce.AttrRetryCnt | roce.AttrRNRRetry,
 }
 
-// AttrMask returns which attributes of a queue pair are to be set.
+// AttrMask returns the attributes of a queue pair to set.
 func AttrMask(t roce.QPType, mask uint32) (roce.AttrMask, error) {
 	switch {
 	case mask&attrRateLimit != 0:
@@ -31,9 +31,8 @@ func AttrMask(t roce.QPType, mask uint32) (roce.AttrMask, error) {
 	return roce.AttrMask(mask) &^ otherEnd[t], nil
 }
 
-// Attr returns the attributes but for the paths, which the caller resolves. Values that
-// do not fit become values that no attribute has, so that they are refused if the mask names
-// them.
+// Attr returns the attributes except the paths, which the caller resolves. Values that do not fit become
+// values that no attribute has, so that the device refuses them if the mask names them.
 func Attr(a *abi.QPAttr) roce.Attr {
 	return roce.Attr{
 		State: narrow[roce.QPState](a.State), CurState: narrow[roce.QPState](a.CurState),
@@ -47,7 +46,7 @@ func Attr(a *abi.QPAttr) roce.Attr {
 	}
 }
 
-// QPAttr fills attributes in, but for the paths and sizes.
+// QPAttr fills in attributes, except the paths and sizes.
 func QPAttr(dst *abi.QPAttr, a *roce.Attr) {
 	*dst = abi.QPAttr{
 		State: uint32(a.State), CurState: uint32(a.State), PathMTU: uint32(a.PathMTU), PathMigState: uint32(a.PathMigState),
@@ -65,14 +64,14 @@ func flag(b bool) uint8 {
 	return 0
 }
 
-// Caps returns sizes that a program asks for. One that no queue can have becomes negative, and is
-// refused.
+// Caps returns the sizes that a program requests. A size that no queue can have becomes negative, which the
+// device refuses.
 func Caps(c *abi.Caps) roce.Caps {
 	return roce.Caps{MaxSendWR: int(int32(c.MaxSendWR)), MaxRecvWR: int(int32(c.MaxRecvWR)), MaxSendSGE: int(int32(c.MaxSendSGE)),
 		MaxRecvSGE: int(int32(c.MaxRecvSGE)), MaxInlineData: int(int32(c.MaxInlineData))}
 }
 
-// GrantedCaps returns the sizes that a queue pair has.
+// GrantedCaps returns the granted sizes of a queue pair.
 func GrantedCaps(c roce.Caps) abi.Caps {
 	return abi.Caps{MaxSendWR: uint32(c.MaxSendWR), MaxRecvWR: uint32(c.MaxRecvWR), MaxSendSGE: uint32(c.MaxSendSGE),
 		MaxRecvSGE: uint32(c.MaxRecvSGE), MaxInlineData: uint32(c.MaxInlineData)}
@@ -87,7 +86,7 @@ func AHAttr(a *abi.AHAttr) (roce.AHAttr, error) {
 		TrafficClass: a.TrafficClass, HopLimit: a.HopLimit, Port: a.Port}, nil
 }
 
-// FromAHAttr fills an address vector in.
+// FromAHAttr fills in an address vector.
 func FromAHAttr(dst *abi.AHAttr, a *roce.AHAttr) {
 	*dst = abi.AHAttr{DGID: a.DGID, FlowLabel: a.FlowLabel, SGIDIndex: uint8(a.SGIDIndex), HopLimit: a.HopLimit,
 		TrafficClass: a.TrafficClass, IsGlobal: 1, Port: max(a.Port, 1)}

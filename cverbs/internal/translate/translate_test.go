@@ -21,7 +21,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// full is a work request of which every field has a value of its own.
+// full is a work request with a different value in every field.
 func full(op roce.Opcode) abi.SendWR {
 	return abi.SendWR{ID: 1, Opcode: uint32(op), Flags: uint32(roce.Signaled | roce.Fence), Imm: 2, RemoteAddr: 3, RKey: 4, CompareAdd: 5,
 		Swap: 6, FlushType: 1, FlushLevel: 1, FlushLength: 7}
@@ -43,7 +43,7 @@ func TestSendWR(t *testing.T) {
 		{ID: 1, Opcode: roce.Flush, Flags: f, RemoteAddr: 3, RKey: 4, FlushType: roce.PlaceGlobal, Selectivity: roce.FlushMR, Length: 7},
 	} {
 		src := full(want.Opcode)
-		got := roce.SendWR{Swap: 99, SG: make([]roce.SGE, 1)} // what was there must go
+		got := roce.SendWR{Swap: 99, SG: make([]roce.SGE, 1)} // old values must be overwritten
 		if inline, err := SendWR(&got, &src); inline || err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: %+v, %v, want %+v", want.Opcode, got, err, want)
 		}
@@ -110,7 +110,7 @@ func TestWC(t *testing.T) {
 	}
 }
 
-// Values that do not fit must not become others that do.
+// Values that do not fit must not become valid values.
 func TestAttrNarrow(t *testing.T) {
 	a := Attr(&abi.QPAttr{State: 256 + 3, CurState: 1 << 31, PathMTU: 256 + 3, PathMigState: 256, RQPSN: 0xFF123456, SQPSN: 0xFF123456, DestQPN: 1 << 24})
 	if a.State != 0xFF || a.CurState != 0xFF || a.PathMTU != 0xFF || a.PathMigState != 0xFF {
@@ -124,7 +124,7 @@ func TestAttrNarrow(t *testing.T) {
 	}
 }
 
-// What QPAttr fills in is what Attr understands.
+// Attr reads what QPAttr writes.
 func TestAttrRoundTrip(t *testing.T) {
 	want := roce.Attr{State: roce.StateRTS, CurState: roce.StateRTS, SQDNotify: true, Access: roce.RemoteRead, PKeyIndex: 1, Port: 2,
 		QKey: 3, PathMTU: roce.MTU2048, DestQPN: 4, RQPSN: 5, SQPSN: 6, Timeout: 7, RetryCnt: 8, RNRRetry: 9, MinRNRTimer: 10, MaxRdAtomic: 11,
@@ -174,7 +174,7 @@ func TestEventType(t *testing.T) {
 	}
 }
 
-// TestAttrMaskXRC: what an end of XRC has no use for is ignored.
+// TestAttrMaskXRC: attributes that an end of XRC does not use are ignored.
 func TestAttrMaskXRC(t *testing.T) {
 	both := uint32(roce.AttrState | roce.AttrMinRNRTimer | roce.AttrMaxDestRdAtomic | roce.AttrMaxRdAtomic | roce.AttrRetryCnt | roce.AttrRNRRetry | roce.AttrTimeout)
 	for typ, want := range map[roce.QPType]roce.AttrMask{

@@ -5,14 +5,14 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// Service levels of datagrams. RoCE has none, but UCX drops a datagram over IPv4 unless its service
-// level says so, as mlx5 does: the low 3 bits are the type of the packet.
+// Service levels of datagrams. RoCE has none. mlx5 reports the type of the packet in the low 3 bits, and UCX
+// drops a datagram over IPv4 without that type.
 const (
 	slIPv6 = 1
 	slIPv4 = 2
 )
 
-// WC fills a completion in.
+// WC fills in a completion.
 func WC(dst *abi.WC, src *roce.WC) {
 	dst.ID, dst.Status, dst.Opcode = src.ID, uint32(src.Status), uint32(src.Opcode)
 	dst.VendorErr, dst.ByteLen = src.VendorErr, src.ByteLen

@@ -14,7 +14,7 @@ const (
 	sendFlags  = uint32(roce.Fence|roce.Signaled|roce.Solicited) | sendInline
 )
 
-// What a work request has besides its data, by its opcode.
+// operands are the fields of a work request besides its data, by its opcode.
 type operands uint8
 
 const (
@@ -54,8 +54,8 @@ var sendOpTable = func() (t [16]struct {
 	return t
 }()
 
-// SendWR sets all of a work request but its data and what the caller looks up by handles: SG, Inline,
-// AH, MW and MR. It reports whether the data are inline. BIND_MW is the caller's.
+// SendWR sets all fields of a work request except the data and those that the caller looks up by handles: SG,
+// Inline, AH, MW and MR. It reports whether the data are inline. The caller handles BIND_MW.
 func SendWR(dst *roce.SendWR, src *abi.SendWR) (inline bool, err error) {
 	if src.Opcode >= uint32(len(sendOpTable)) || !sendOpTable[src.Opcode].known || src.Flags&^sendFlags != 0 {
 		return false, syscall.EINVAL
@@ -86,7 +86,7 @@ func Datagram(dst *roce.SendWR, src *abi.SendWR) {
 	dst.RemoteQPN, dst.RemoteQKey = roce.QPN(src.RemoteQPN), roce.QKey(src.RemoteQKey)
 }
 
-// Bind says what a work request of BIND_MW binds, but for the region.
+// Bind returns the bind of a work request of BIND_MW, except the region.
 func Bind(src *abi.SendWR) roce.Bind {
 	return roce.Bind{ID: src.ID, Flags: roce.SendFlags(src.Flags) & (roce.Signaled | roce.Fence), Addr: src.BindAddr,
 		Length: src.BindLength, Access: roce.Access(src.BindAccess), Key: roce.RKey(src.NewRKey)}

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// Listen takes requests, at most backlog at once; 0 and less: as many as the kernel does.
+// Listen takes requests, at most backlog at once; 0 and less: the kernel's default.
 func (m *Manager) Listen(h abi.Handle, backlog int32) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {
@@ -24,7 +24,7 @@ func (m *Manager) Listen(h abi.Handle, backlog int32) error {
 	return id.Listen(int(max(backlog, 0)))
 }
 
-// Connect asks a peer for a connection, or for its UD queue pair.
+// Connect requests a connection from a peer, or the address of its UD queue pair.
 func (m *Manager) Connect(h abi.Handle, p *abi.CMParam) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {
@@ -49,7 +49,7 @@ func param(p *abi.CMParam) rdmacm.ConnParam {
 		RetryCount: number(p.RetryCount), RNRRetryCount: number(p.RNRRetryCount), QPN: roce.QPN(p.QPN), SRQ: p.SRQ != 0}
 }
 
-// number returns a number as package rdmacm has it: there 0 stands for the default, and -1 for none.
+// number converts a number to that of package rdmacm, where 0 is the default, and -1 is none.
 func number(n uint8) int {
 	if n == 0 {
 		return -1
@@ -87,7 +87,7 @@ func (m *Manager) Establish(h abi.Handle) error {
 	return id.Establish(context.Background())
 }
 
-// Notify says what the program has seen of the queue pair: an asynchronous event.
+// Notify passes an asynchronous event of the queue pair that the program has seen.
 func (m *Manager) Notify(h abi.Handle, event uint32) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {
@@ -105,12 +105,12 @@ func (m *Manager) Disconnect(h abi.Handle) error {
 	return id.Disconnect(context.Background())
 }
 
-// patience is the pause that the queue pairs of programs ask for when they have no receive posted. The
-// kernel's connection manager has them ask for the longest, 655 ms, and programs rely on it that a few
-// repetitions take some time: pyverbs posts receives when the peer sends already.
+// patience is the RNR timer of the queue pairs of programs: the pause before the peer repeats a message that
+// found no receive. The kernel's connection manager sets the longest, 655 ms. Programs rely on long pauses:
+// pyverbs posts receives when the peer already sends.
 const patience = 80 * time.Millisecond
 
-// InitQPAttr fills in with what the queue pair is to be moved to a.State, and which attributes these are.
+// InitQPAttr fills in the attributes that move the queue pair to a.State, and their mask.
 func (m *Manager) InitQPAttr(h abi.Handle, a *abi.QPAttr, mask *uint32) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {
@@ -124,11 +124,11 @@ func (m *Manager) InitQPAttr(h abi.Handle, a *abi.QPAttr, mask *uint32) error {
 	translate.QPAttr(a, &attr)
 	way(id.Device(), attr.AV, &a.AH)
 	way(id.Device(), attr.AltAV, &a.AltAH)
-	*mask = uint32(set &^ roce.AttrFlushICRCQuirk) // which the verbs do not have
+	*mask = uint32(set &^ roce.AttrFlushICRCQuirk) // the verbs do not have it
 	return nil
 }
 
-// way fills in where an address handle leads, if there is one.
+// way fills in the address vector of an address handle, if there is one.
 func way(d *roce.Device, av *roce.AH, out *abi.AHAttr) {
 	if d == nil || av == nil {
 		return
@@ -147,7 +147,7 @@ func (m *Manager) Join(h abi.Handle, group *abi.CMAddr, sendOnly bool, cookie ui
 	return id.JoinMulticast(context.Background(), group.AddrPort().Addr(), &rdmacm.JoinConfig{SendOnly: sendOnly, Context: cookie})
 }
 
-// Leave leaves it, or gives up joining it.
+// Leave leaves a group, or stops joining it.
 func (m *Manager) Leave(h abi.Handle, group *abi.CMAddr) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {

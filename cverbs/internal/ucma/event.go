@@ -13,12 +13,12 @@ import (
 type channel struct {
 	*rdmacm.Channel
 
-	// mu makes a request known to the program before the events that follow it.
+	// mu ensures that the program gets a request before later events of the new identifier.
 	mu sync.Mutex
 }
 
-// CreateChannel makes an event channel. notify is called with 1 for each event, and with -n for n events
-// that are dropped. It must neither block nor call the manager.
+// CreateChannel makes an event channel. It calls notify with 1 for each event, and with -n for n dropped
+// events. notify must neither block nor call the manager.
 func (m *Manager) CreateChannel(notify func(n int)) (abi.Handle, error) {
 	host, err := m.Host()
 	if err != nil {
@@ -58,7 +58,7 @@ func (m *Manager) NextEvent(h abi.Handle, out *abi.CMEvent) error {
 			return syscall.EAGAIN
 		}
 		if ev.Type == rdmacm.ConnectRequest && m.adopt(ev.ID) != nil {
-			ev.ID.Destroy() // which rejects it
+			ev.ID.Destroy() // this rejects the request
 			continue
 		}
 		fill(out, ev)

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// identifier is an identifier, and what the C side wants to be told of it.
+// identifier is an identifier with its data for the C side.
 type identifier struct {
 	*rdmacm.ID
 	handle abi.Handle
@@ -22,7 +22,7 @@ type identifier struct {
 	life   atomic.Uint32 // packet life time of the path
 }
 
-// packetLifeTime is that of a path: 2^16 * 4.096 us, as the kernel has it of RoCE.
+// packetLifeTime is the packet life time of a path: 2^16 * 4.096 us, the kernel's value for RoCE.
 const packetLifeTime = 16
 
 func (m *Manager) enter(id *identifier) (err error) {
@@ -34,11 +34,10 @@ func (m *Manager) enter(id *identifier) (err error) {
 	return nil
 }
 
-// redial is how long a client is patient with a server that does not listen.
+// redial is how long a client repeats requests to a server that does not listen yet.
 const redial = 300 * time.Millisecond
 
-// CreateID makes an identifier. t is the type of the queue pair that it will have, 0: that of the port
-// space.
+// CreateID makes an identifier. t is the type of its future queue pair; 0: the type of the port space.
 func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Handle, error) {
 	c, err := find[*channel](m, ch)
 	if err != nil {
@@ -72,7 +71,7 @@ func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Hand
 	return id.handle, nil
 }
 
-// SetCookie says with which cookie the events of an identifier come from now on.
+// SetCookie sets the cookie of later events of an identifier.
 func (m *Manager) SetCookie(h abi.Handle, cookie uint64) error {
 	id, err := find[*identifier](m, h)
 	if err == nil {
@@ -94,7 +93,7 @@ func (m *Manager) MigrateID(h, to abi.Handle) error {
 	return id.Migrate(c.Channel)
 }
 
-// DestroyID ends an identifier. When it returns, NextEvent has no event of it any more.
+// DestroyID ends an identifier. After it returns, NextEvent returns no event of the identifier.
 func (m *Manager) DestroyID(h abi.Handle) error {
 	id, err := find[*identifier](m, h)
 	if err != nil || !m.objects.Free(h) {
@@ -104,7 +103,7 @@ func (m *Manager) DestroyID(h abi.Handle) error {
 	return nil
 }
 
-// QueryID says what an identifier is bound to.
+// QueryID returns the device and the addresses of an identifier.
 func (m *Manager) QueryID(h abi.Handle, out *abi.CMInfo) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {
@@ -131,7 +130,7 @@ func (m *Manager) QueryID(h abi.Handle, out *abi.CMInfo) error {
 	return nil
 }
 
-// hopLimit is that of packets to peers.
+// hopLimit is the hop limit of packets to peers.
 const hopLimit = 64
 
 // SetOption sets an option: one of the abi.CM constants.
@@ -168,7 +167,7 @@ func (m *Manager) BindAddr(h abi.Handle, addr *abi.CMAddr) error {
 	return id.Bind(addr.AddrPort())
 }
 
-// ResolveAddr looks for the way to a peer. src may be nil.
+// ResolveAddr resolves the address of a peer. src may be nil.
 func (m *Manager) ResolveAddr(h abi.Handle, src, dst *abi.CMAddr, timeoutMS int32) error {
 	id, err := find[*identifier](m, h)
 	if err != nil {
@@ -186,5 +185,5 @@ func (m *Manager) ResolveRoute(h abi.Handle, timeoutMS int32) error {
 	return id.ResolveRoute(context.Background(), milliseconds(timeoutMS))
 }
 
-// milliseconds returns a timeout, at least one millisecond: 0 has another meaning in package rdmacm.
+// milliseconds converts a timeout, to at least one millisecond: 0 has another meaning in package rdmacm.
 func milliseconds(n int32) time.Duration { return time.Duration(max(n, 1)) * time.Millisecond }

@@ -1,6 +1,6 @@
-// Package ucma is the connection manager as librdmacm.so.1 asks for it: the calls of cm.h, on package
-// rdmacm. It stands where the kernel's rdma_ucm stands, and like that knows no queue pairs:
-// librdmacm makes them by libibverbs, and tells their numbers.
+// Package ucma implements the calls of cm.h, the connection manager of librdmacm.so.1, on package rdmacm. It
+// replaces the kernel's rdma_ucm, and like that knows no queue pairs: librdmacm makes them with libibverbs,
+// and passes their numbers.
 package ucma
 
 import (
@@ -30,11 +30,11 @@ type Manager struct {
 	host    *rdmacm.Host // nil: no channel was made yet
 }
 
-// New returns a manager of the devices that open opens. It opens them for the first channel, and for
-// good: like the kernel's they are there as long as the process is.
+// New returns a manager of the devices that open opens. It opens them for the first channel. Like the kernel's,
+// they stay open until the process ends.
 func New(open func() ([]Device, error)) *Manager { return &Manager{open: open} }
 
-// Host opens the devices, unless they are open, and returns the host of them. ENODEV: there are none.
+// Host opens the devices, unless they are open, and returns their host. ENODEV: there are none.
 func (m *Manager) Host() (*rdmacm.Host, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +57,7 @@ func (m *Manager) Host() (*rdmacm.Host, error) {
 	return host, nil
 }
 
-// deviceName returns the name of a device, "" of nil.
+// deviceName returns the name of a device, "" for nil.
 func (m *Manager) deviceName(d *roce.Device) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

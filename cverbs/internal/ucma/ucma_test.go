@@ -35,7 +35,7 @@ type side struct {
 	*Manager
 	t       *testing.T
 	channel abi.Handle
-	pending atomic.Int64 // events, as notify tells
+	pending atomic.Int64 // number of events, from notify
 }
 
 // sides makes processes on a network, one for each address.
@@ -214,7 +214,7 @@ func TestConnection(t *testing.T) {
 // translateMask are the attributes that the verbs have.
 const translateMask = 1<<21 - 1
 
-// TestDatagrams: a UD queue pair is asked for and given.
+// TestDatagrams: a client requests the address of a UD queue pair and gets it.
 func TestDatagrams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := sides(t, "10.0.0.1", "10.0.0.2")
@@ -257,7 +257,7 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// TestDropped: the events that nobody takes are taken back, and requests are rejected.
+// TestDropped: destroying an identifier drops its events and rejects its requests.
 func TestDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := sides(t, "10.0.0.1", "10.0.0.2")
@@ -290,7 +290,7 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// TestBadHandles: no call takes a handle that is none, is of another kind, or was freed.
+// TestBadHandles: all calls refuse a handle that does not exist, is of another kind, or was freed.
 func TestBadHandles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sides(t, "10.0.0.1")[0]

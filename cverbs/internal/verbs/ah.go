@@ -33,7 +33,7 @@ func CreateAH(pd abi.Handle, attr *abi.AHAttr) (abi.Handle, error) {
 	return d.ctx.adopt(&addressHandle{base{ctx: d.ctx}, ah, d})
 }
 
-// DestroyAH is ibv_destroy_ah. Work requests that were posted keep the path.
+// DestroyAH is ibv_destroy_ah. Posted work requests keep the path.
 func DestroyAH(ah abi.Handle) error { return destroy[*addressHandle](ah) }
 
 func (a *addressHandle) close() error {

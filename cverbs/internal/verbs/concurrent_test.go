@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// Threads of a program may do anything at any time: use objects that others destroy, and close
-// contexts that others use. It may fail, with EINVAL or EBUSY, and nothing else may happen.
+// Threads of a program may use objects that others destroy, and close contexts that others use. Their calls
+// may fail with EINVAL or EBUSY; nothing else may happen.
 func TestConcurrentUse(t *testing.T) {
 	const rounds = 30
 	for range rounds {

@@ -22,13 +22,13 @@ type Context struct {
 	events []queued
 }
 
-// queued is an asynchronous event that waits to be taken.
+// queued is a pending asynchronous event.
 type queued struct {
 	about *base // nil: the port or the device
 	event abi.Event
 }
 
-// maxEvents is how many events of a context wait; more are lost.
+// maxEvents is the limit of pending events of a context; more are lost.
 const maxEvents = 4096
 
 // Open opens a device (ibv_open_device).
@@ -44,7 +44,7 @@ func Open(name string, fd int) (abi.Handle, error) {
 	return h, err
 }
 
-// Close closes a context with all that is left in it (ibv_close_device).
+// Close closes a context with its remaining objects (ibv_close_device).
 func Close(h abi.Handle) error {
 	c, err := find[*Context](h)
 	if err != nil {
@@ -77,7 +77,7 @@ func QueryDevice(h abi.Handle, out *abi.DeviceAttr) error {
 		return err
 	}
 	a := c.roce.Query()
-	a.Caps &^= roce.CapFlushPersist // of what a program registers nothing is known to survive
+	a.Caps &^= roce.CapFlushPersist // memory of a program is not known to be persistent
 	a.Caps &^= roce.CapCrossChannel // the library has no calls for it
 	translate.DeviceAttr(out, &a)
 	return nil
@@ -97,7 +97,7 @@ func QueryPort(h abi.Handle, port uint32, out *abi.PortAttr) error {
 	return nil
 }
 
-// noGID is the type of an entry of the GID table that is empty.
+// noGID is the type of an empty entry of the GID table.
 const noGID = 1<<32 - 1
 
 // QueryGID is ibv_query_gid and ibv_query_gid_ex. An empty entry is no error.
@@ -165,7 +165,7 @@ func (c *Context) raise(about *base, typ roce.EventType, port int) {
 // raise adds an event about the object.
 func (b *base) raise(typ roce.EventType) { b.ctx.raise(b, typ, 0) }
 
-// forget drops the events of an object that is destroyed, and those that are yet to come.
+// forget drops the pending and future events of a destroyed object.
 func (b *base) forget() {
 	b.ctx.mu.Lock()
 	defer b.ctx.mu.Unlock()

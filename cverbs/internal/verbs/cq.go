@@ -39,7 +39,7 @@ func (c *channel) close() error {
 	if err := c.ch.Close(); err != nil {
 		return err
 	}
-	c.ch.NotifyFunc(nil) // the descriptor may be another one's soon
+	c.ch.NotifyFunc(nil) // the descriptor's number may be reused soon
 	return nil
 }
 
@@ -57,7 +57,7 @@ func ChannelEvent(ch abi.Handle) (cookie uint64, err error) {
 	return q.UserData().(*completionQueue).cookie, nil
 }
 
-// pollBatch is how many completions are taken at a time.
+// pollBatch is how many completions one poll takes.
 const pollBatch = 32
 
 // completionQueue is a completion queue.
@@ -66,7 +66,7 @@ type completionQueue struct {
 	cq *roce.CQ
 
 	mu   sync.Mutex
-	wcs  [pollBatch]roce.WC // where Poll puts them
+	wcs  [pollBatch]roce.WC // buffer of Poll
 	kept []abi.WC           // completions older than those of cq: see drop
 }
 
@@ -146,7 +146,7 @@ func (q *completionQueue) poll(out []abi.WC) (n int) {
 }
 
 // drop removes the completions of a queue pair that is reset or destroyed. rxe leaves them; the libraries of
-// adapters do not, and programs rely on it that a queue pair begins anew.
+// adapters remove them, and programs rely on an empty queue after a reset.
 func (q *completionQueue) drop(qpn uint32) {
 	if q == nil {
 		return
@@ -155,7 +155,7 @@ func (q *completionQueue) drop(qpn uint32) {
 	defer q.mu.Unlock()
 	var all []abi.WC
 	batch := make([]abi.WC, pollBatch)
-	for limit := q.cq.Cap() + len(q.kept); len(all) < limit; { // others may add as fast as this takes
+	for limit := q.cq.Cap() + len(q.kept); len(all) < limit; { // the limit ends the loop if others add as fast
 		n := q.poll(batch)
 		all = append(all, batch[:n]...)
 		if n < len(batch) {
@@ -165,7 +165,7 @@ func (q *completionQueue) drop(qpn uint32) {
 	q.kept = append(slices.DeleteFunc(all, func(wc abi.WC) bool { return wc.QPN == qpn }), q.kept...)
 }
 
-// RequestNotify is ibv_req_notify_cq. A queue without a channel has nobody to tell.
+// RequestNotify is ibv_req_notify_cq. It does nothing for a queue without a channel.
 func RequestNotify(cq abi.Handle, solicitedOnly bool) error {
 	q, err := find[*completionQueue](cq)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestChannel(t *testing.T) {
 	ok(t, DestroyChannel(ch))
 }
 
-// A queue pair that is reset or destroyed takes its completions along, and no others.
+// Resetting or destroying a queue pair removes its completions, and no others.
 func TestCompletionsDropped(t *testing.T) {
 	for name, finish := range map[string]func(*end) error{
 		"reset":   func(e *end) error { return ModifyQP(e.qp, &abi.QPAttr{}, uint32(roce.AttrState)) },
@@ -84,7 +84,7 @@ func TestCompletionsDropped(t *testing.T) {
 	}
 }
 
-// A queue that is full tells so by an event, and keeps working.
+// A full queue raises an event, and keeps working.
 func TestOverflow(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	cq, got, err := CreateCQ(a.ctx, 1, 0, 0, 0xC0)

@@ -10,22 +10,21 @@ import (
 	"github.com/goroce/roce/internal/machine"
 )
 
-// device is a device of the process. All contexts share it: the first one opens it and the last one
-// closes it.
+// device is a device of the process. All contexts share it: the first one opens it, and the last one closes it.
 type device struct {
 	name string
 
-	// life is held while the device is opened or closed, and guards what follows.
+	// life is held while the device is opened or closed, and guards the fields below.
 	life   sync.Mutex
 	users  int
 	dev    *machine.Device // nil: not open
-	events chan struct{}   // closed when nothing takes events any more
+	events chan struct{}   // closed when no goroutine takes events any more
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	contexts []*Context
 	domains  domains // XRC domains that contexts share
 
-	opened sync.Map // *roce.QP: *queuePair, of handles of XRC targets that OpenQP made
+	opened sync.Map // *roce.QP: *queuePair, for handles of XRC targets from OpenQP
 }
 
 // known are the devices that a program has opened, by name.
@@ -34,7 +33,7 @@ var known struct {
 	devices map[string]*device
 }
 
-// Devices fills up to len(list) entries in and returns how many devices there are.
+// Devices fills in up to len(list) entries and returns the number of devices.
 func Devices(list []abi.DeviceInfo) (int, error) {
 	devices, err := describe()
 	if err != nil {
@@ -49,7 +48,7 @@ func Devices(list []abi.DeviceInfo) (int, error) {
 	return len(devices), nil
 }
 
-// deviceNamed returns the device of a name, which need not exist.
+// deviceNamed returns the device of a name. The device need not exist.
 func deviceNamed(name string) *device {
 	known.Lock()
 	defer known.Unlock()
@@ -84,7 +83,7 @@ func (d *device) enter(c *Context) error {
 	return nil
 }
 
-// leave takes a context away, and with the last one closes the device.
+// leave removes a context. The last one closes the device.
 func (d *device) leave(c *Context) {
 	d.life.Lock()
 	defer d.life.Unlock()
@@ -92,15 +91,15 @@ func (d *device) leave(c *Context) {
 	d.contexts = slices.DeleteFunc(d.contexts, func(o *Context) bool { return o == c })
 	d.mu.Unlock()
 	if d.users--; d.users == 0 {
-		d.dev.Close() // its error: peers that did not answer, which is nothing to the program
+		d.dev.Close() // an error says that peers did not answer: irrelevant for the program
 		<-d.events
 		d.dev = nil
 	}
 }
 
-// Exiting closes the devices, all at the same time, because the process exits: a kernel would tell the
-// peers of its connections. The contexts stay, and their calls fail. A device that another thread is opening
-// or closing is left to it.
+// Exiting closes all devices at the same time when the process exits, as a kernel disconnects from the peers of
+// an exiting process. The contexts stay, and their calls fail. Exiting skips a device that another thread is
+// opening or closing.
 func Exiting() {
 	known.Lock()
 	defer known.Unlock()
@@ -117,7 +116,7 @@ func Exiting() {
 	closing.Wait()
 }
 
-// deliver hands out asynchronous events until the device is closed.
+// deliver passes asynchronous events to contexts until the device is closed.
 func (d *device) deliver(dev *roce.Device, done chan struct{}) {
 	defer close(done)
 	for {
@@ -129,7 +128,7 @@ func (d *device) deliver(dev *roce.Device, done chan struct{}) {
 	}
 }
 
-// hand gives an event to the context that has the object, and one of the port or device to all.
+// hand passes an event of an object to the object's context, and an event of the port or device to all.
 func (d *device) hand(e roce.Event) {
 	switch {
 	case e.QP != nil:

@@ -60,7 +60,7 @@ func TestQueries(t *testing.T) {
 	wantErrno(t, "P_Key 1", err, syscall.ENOENT)
 }
 
-// Two contexts share one device, and objects of one live when the other is closed.
+// Two contexts share one device, and objects of one survive the closing of the other.
 func TestTwoContexts(t *testing.T) {
 	a, b := newEnd(t, device0), newEnd(t, device0)
 	ok(t, Close(a.ctx))
@@ -73,7 +73,7 @@ func TestTwoContexts(t *testing.T) {
 	if known.devices[device0].dev == nil {
 		t.Error("the device is closed while a context has it")
 	}
-	ok(t, Close(b.ctx)) // with all that is in it
+	ok(t, Close(b.ctx)) // with all its objects
 	if known.devices[device0].dev != nil {
 		t.Error("the device is open when no context has it")
 	}
@@ -104,7 +104,7 @@ func (e *end) event() (out abi.Event) {
 	return out
 }
 
-// An event of a queue pair goes to the context that made it, and none comes once it is destroyed.
+// An event of a queue pair goes to the context that made it. A destroyed queue pair raises no event.
 func TestEvents(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	other := newEnd(t, device1)

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// TestInlineGranted: there is room for inline data where there is room for elements, and more where the
-// program asks for it.
+// TestInlineGranted: a queue with room for elements has room for inline data, and more if the program asks for
+// it.
 func TestInlineGranted(t *testing.T) {
 	e := newEnd(t, device0)
 	for _, c := range []struct{ sge, asked, want uint32 }{{1, 0, 16}, {4, 20, 64}, {1, 100, 100}, {0, 0, 8}} {

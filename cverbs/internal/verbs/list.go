@@ -9,10 +9,10 @@ import (
 	"github.com/goroce/roce/internal/machine"
 )
 
-// host is the devices that the environment variable ROCE_FLAGS describes.
+// host returns the devices that the environment variable ROCE_FLAGS describes.
 var host = sync.OnceValues(machine.FromEnv)
 
-// describe lists the devices that can be opened.
+// describe lists the available devices.
 func describe() ([]machine.Info, error) {
 	m, err := host()
 	if err != nil {
@@ -22,11 +22,11 @@ func describe() ([]machine.Info, error) {
 	return list, explain(err)
 }
 
-// postTogether has the posts of a program that polls leave together. Most programs post one work request at a
-// time and poll for completions when they have posted what they can.
+// postTogether defers the posts of a polling program, so that they are sent together. Most programs post one
+// work request at a time, and poll for completions after they have posted all that they can.
 func postTogether(c *roce.InterfaceConfig) { c.Lazy = true }
 
-// openDevice opens a device of describe.
+// openDevice opens a device of the list of describe.
 func openDevice(name string) (*machine.Device, error) {
 	m, err := host()
 	if err != nil {
@@ -39,11 +39,11 @@ func openDevice(name string) (*machine.Device, error) {
 	return d, nil
 }
 
-// explained are the errors that were printed.
+// explained are the printed errors.
 var explained sync.Map
 
-// explain prints an error on standard error, once, and returns it: a program sees no more of it than
-// that there are no devices, or an errno.
+// explain prints an error on standard error, once, and returns it. The program sees only an errno, or an empty
+// list of devices.
 func explain(err error) error {
 	if err == nil {
 		return nil
@@ -54,14 +54,14 @@ func explain(err error) error {
 	return err
 }
 
-// Reports returns whether Exit has something to do: ROCE_FLAGS asks for counters.
+// Reports reports whether ROCE_FLAGS requests counters, so that Exit has something to do.
 func Reports() bool {
 	m, err := host()
 	return err == nil && m.Reports()
 }
 
-// Exit is called when the process ends. Programs need not close their devices: then it prints their
-// counters. A device that another thread is opening or closing is left to that.
+// Exit is called when the process ends. It prints the counters of devices that the program has not closed. It
+// skips a device that another thread is opening or closing.
 func Exit() {
 	known.Lock()
 	defer known.Unlock()

@@ -15,7 +15,7 @@ import (
 type domain struct {
 	base
 	pd  *roce.PD
-	ahs atomic.Int32 // address handles in it, which package roce does not count
+	ahs atomic.Int32 // number of address handles: package roce does not count them
 }
 
 // AllocPD is ibv_alloc_pd.
@@ -46,14 +46,14 @@ type region struct {
 	access roce.Access
 }
 
-// Rights beyond those that a program can ask for: the rights that drivers may ignore
-// (IBV_ACCESS_OPTIONAL_RANGE), and those that the verbs have (up to FLUSH_PERSISTENT).
+// Ranges of rights: those that drivers may ignore (IBV_ACCESS_OPTIONAL_RANGE), and those of the verbs (up to
+// FLUSH_PERSISTENT).
 const (
 	optionalAccess = 1<<30 - 1<<20
 	knownAccess    = 1<<10 - 1
 )
 
-// access returns the rights that a program asks for. Those that the stack may ignore are ignored.
+// access returns the rights that a program requests. It ignores optional ones.
 func access(a uint32) (roce.Access, error) {
 	if a&^(optionalAccess|knownAccess) != 0 {
 		return 0, syscall.EINVAL
@@ -61,9 +61,9 @@ func access(a uint32) (roce.Access, error) {
 	return roce.Access(a & (knownAccess | uint32(roce.RelaxedOrdering))), nil
 }
 
-// RegMR is ibv_reg_mr_iova2. The errors are rxe's: EINVAL for no memory, addresses that wrap, and all of
-// memory at once, which is implicit on-demand paging; EFAULT for memory that is not there, or
-// that may not be written where the rights say so.
+// RegMR is ibv_reg_mr_iova2. The errors are rxe's: EINVAL for no memory, addresses that wrap, and the whole
+// address space (implicit on-demand paging); EFAULT for unmapped memory, and for read-only memory with write
+// rights.
 func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MRInfo) (abi.Handle, error) {
 	d, err := find[*domain](pd)
 	if err != nil {
@@ -88,7 +88,7 @@ func RegMR(pd abi.Handle, addr, length, iova uint64, rights uint32, info *abi.MR
 	return d.ctx.adopt(&region{base: base{ctx: d.ctx}, mr: m, access: acc})
 }
 
-// regNothing makes a region of no bytes, which programs ask for of device memory: a key that opens nothing.
+// regNothing makes a region of no bytes, which programs request with device memory. Its key grants no access.
 func (d *domain) regNothing(info *abi.MRInfo) (abi.Handle, error) {
 	m, err := d.pd.AllocFastReg(roce.FastRegConfig{Pieces: 1})
 	if err != nil {
@@ -136,7 +136,7 @@ func memory(addr, length uint64, acc roce.Access) ([]byte, error) {
 	return unsafe.Slice((*byte)(abi.Pointer(addr)), length), nil
 }
 
-// What a reregistration changes (enum ibv_rereg_mr_flags): the same bits as roce.Rereg.
+// reregFlags are the flags of a reregistration (enum ibv_rereg_mr_flags): the same bits as roce.Rereg.
 const reregFlags = uint32(roce.ReregTranslation | roce.ReregPD | roce.ReregAccess)
 
 // ReregMR is ibv_rereg_mr.

@@ -92,7 +92,7 @@ func TestNullMR(t *testing.T) {
 	ok(t, DeregMR(null))
 }
 
-// Memory that goes away while it is registered must fail the work request, not the process.
+// Unmapping registered memory must fail the work request, not the process.
 func TestUnmapped(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	gone := must[[]byte](t)(syscall.Mmap(-1, 0, 8192, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE))

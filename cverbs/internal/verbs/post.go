@@ -10,26 +10,26 @@ import (
 	"github.com/goroce/roce/cverbs/internal/translate"
 )
 
-// postBatch is how many work requests are posted at a time.
+// postBatch is the limit of work requests in one post.
 const postBatch = 32
 
-// sendBatch is where send work requests are translated.
+// sendBatch is a buffer for translated send work requests.
 type sendBatch struct {
 	wrs    [postBatch]roce.SendWR
-	inline []byte // data of those that are inline
+	inline []byte // inline data of the batch
 }
 
-// recvBatch is where receives are translated.
+// recvBatch is a buffer for translated receives.
 type recvBatch [postBatch]roce.RecvWR
 
-// Batches that nobody uses. A pool, and not one for each queue pair: there may be many of those.
+// Free batches. They are in pools, since there may be many queue pairs.
 var (
 	sendBatches = sync.Pool{New: func() any { return new(sendBatch) }}
 	recvBatches = sync.Pool{New: func() any { return new(recvBatch) }}
 )
 
-// PostSend is ibv_post_send of a list: it returns how many work requests it has posted, and why it has not
-// posted the next one.
+// PostSend is ibv_post_send of a list. It returns how many work requests it has posted, and the error of the
+// next one.
 func PostSend(qp abi.Handle, wrs []abi.SendWR) (posted int, err error) {
 	q, err := find[*queuePair](qp)
 	if err != nil {
@@ -56,7 +56,7 @@ func (q *queuePair) postSend(b *sendBatch, wrs []abi.SendWR) (posted int, err er
 		}
 	}
 	switch {
-	case n == 1: // what most programs do
+	case n == 1: // the common case
 		if refused := q.qp.PostSend(&b.wrs[0]); refused != nil {
 			n, err = 0, refused
 		}
@@ -72,8 +72,8 @@ func (q *queuePair) postSend(b *sendBatch, wrs []abi.SendWR) (posted int, err er
 	return n, err
 }
 
-// forgetSends drops what work requests point to: memory of C must not be pointed to when it may be
-// something else.
+// forgetSends clears the pointers of work requests: Go must not keep a pointer to memory of C that may be freed
+// or reused.
 func forgetSends(wrs []roce.SendWR) {
 	for i := range wrs {
 		wr := &wrs[i]
@@ -120,9 +120,8 @@ func (q *queuePair) sendWR(b *sendBatch, dst *roce.SendWR, src *abi.SendWR) erro
 	return err
 }
 
-// elements returns a scatter/gather list as package roce has it: the layout is the same. The memory of
-// the list is touched here, so that a list that is not there is a fault before anything
-// is locked.
+// elements converts a scatter/gather list to that of package roce: the layout is the same. It touches the
+// memory of the list, so that an unmapped list faults before a lock is taken.
 func elements(sg *abi.SGE, n int32) ([]roce.SGE, error) {
 	switch {
 	case n < 0 || n > roce.MaxSGE:
@@ -143,7 +142,7 @@ func elements(sg *abi.SGE, n int32) ([]roce.SGE, error) {
 //go:noinline
 func touch(e *roce.SGE) uint64 { return e.Addr }
 
-// store copies inline data, which the program may change when the call returns.
+// store copies inline data, since the program may change them after the call.
 func (b *sendBatch) store(data []byte) []byte {
 	start := len(b.inline)
 	b.inline = append(b.inline, data...)
@@ -186,7 +185,7 @@ func PostSRQRecv(srq abi.Handle, wrs []abi.RecvWR) (posted int, err error) {
 	return postRecvs(q.srq, wrs)
 }
 
-// receiver is what takes receives.
+// receiver is a queue that takes receives.
 type receiver interface {
 	PostRecvs([]roce.RecvWR) (int, error)
 }
@@ -214,7 +213,7 @@ func (b *recvBatch) post(to receiver, wrs []abi.RecvWR) (posted int, err error) 
 		b[n] = roce.RecvWR{ID: wrs[n].ID, SG: sg}
 	}
 	posted, refused := to.PostRecvs(b[:n])
-	clear(b[:n]) // memory of C must not be pointed to when it may be something else
+	clear(b[:n]) // see forgetSends
 	if refused != nil {
 		err = refused
 	}

@@ -30,7 +30,7 @@ func TestInline(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	b.recv(1, 0, 4096)
 	copy(a.mem, "hello, world")
-	list := []abi.SGE{{Addr: a.info.Addr, Length: 5}, {}, {Addr: a.info.Addr + 5, Length: 7}} // keys do not count
+	list := []abi.SGE{{Addr: a.info.Addr, Length: 5}, {}, {Addr: a.info.Addr + 5, Length: 7}} // keys are ignored
 	a.send(abi.SendWR{ID: 2, Opcode: uint32(roce.Send), SG: &list[0], NumSGE: 3, Flags: 8})
 	copy(a.mem, "overwritten!")
 	a.want(2, roce.StatusSuccess)
@@ -84,7 +84,7 @@ func TestOneSided(t *testing.T) {
 	}
 }
 
-// The first work request that is refused must be told, and those before it be posted.
+// The call must report the first refused work request, and post those before it.
 func TestBadWR(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	for i := range 60 {
@@ -120,7 +120,7 @@ func TestBadWR(t *testing.T) {
 			}
 		})
 	}
-	wrs := make([]abi.SendWR, 100) // of 64 that the queue has room for
+	wrs := make([]abi.SendWR, 100) // the queue has room for 64
 	for i := range wrs {
 		wrs[i] = good
 	}

@@ -18,15 +18,14 @@ type queuePair struct {
 	qp  *roce.QP
 	typ roce.QPType
 
-	send, recv *completionQueue // nil: it has none
-	xrcd       *xrcDomain       // of an XRC target: by which it was made or opened
+	send, recv *completionQueue // nil: none
+	xrcd       *xrcDomain       // of an XRC target: the handle that made or opened it
 
 	mu      sync.Mutex
-	ah, alt abi.AHAttr // as given to ModifyQP, of which the path does not keep all
+	ah, alt abi.AHAttr // as given to ModifyQP; the path does not keep all fields
 }
 
-// blockLoopback is IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, the only one of enum ibv_qp_create_flags that
-// the stack has.
+// blockLoopback is IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, the only flag of enum ibv_qp_create_flags in the stack.
 const blockLoopback = 1 << 1
 
 // Types of enum ibv_qp_type that the stack does not have.
@@ -39,8 +38,8 @@ const (
 // pair.
 const atomicWriteLen = 8
 
-// inlinePerSGE is how many bytes of inline data each element of a list makes room for. Adapters and rxe
-// grant them unasked, and programs rely on it, as rdma_xclient does.
+// inlinePerSGE is how many bytes of inline data a queue pair grants for each element of its lists. Adapters
+// and rxe grant them without a request, and programs such as rdma_xclient rely on it.
 const inlinePerSGE = 16
 
 // CreateQP is ibv_create_qp_ex. It writes the granted sizes to init.
@@ -104,14 +103,14 @@ func (q *queuePair) create(init *abi.QPInit) error {
 	if q.typ == roce.RC || q.typ == roce.XRCSend {
 		inline = max(inline, atomicWriteLen)
 	}
-	if n := &config.Caps.MaxInlineData; *n >= 0 { // otherwise it is refused
+	if n := &config.Caps.MaxInlineData; *n >= 0 { // a negative size is refused
 		*n = max(*n, inline)
 	}
 	q.qp, err = d.pd.CreateQP(config)
 	return err
 }
 
-// createTarget creates a target queue pair of XRC, which has a domain of its own kind only.
+// createTarget creates a target queue pair of XRC. It has an XRC domain and no protection domain.
 func (q *queuePair) createTarget(init *abi.QPInit) error {
 	x, err := find[*xrcDomain](init.XRCD)
 	if err != nil {
@@ -142,7 +141,7 @@ func OpenQP(xrcd abi.Handle, num uint32, cookie uint64) (abi.Handle, error) {
 		x.leave()
 		return 0, err
 	}
-	x.ctx.dev.opened.Store(q.qp, q) // its UserData is the creator's
+	x.ctx.dev.opened.Store(q.qp, q) // the UserData of the queue pair belongs to its creator
 	return x.ctx.adopt(q)
 }
 
@@ -160,7 +159,7 @@ func (q *queuePair) close() error {
 	return nil
 }
 
-// dropCompletions removes what the queue pair has completed from its completion queues.
+// dropCompletions removes the completions of the queue pair from its completion queues.
 func (q *queuePair) dropCompletions() {
 	num := uint32(q.qp.Num())
 	q.send.drop(num)
@@ -169,7 +168,7 @@ func (q *queuePair) dropCompletions() {
 	}
 }
 
-// ModifyQP is ibv_modify_qp. It resolves the address vectors, and so may wait for a neighbour.
+// ModifyQP is ibv_modify_qp. It resolves the address vectors, so it may wait for a neighbour.
 func ModifyQP(qp abi.Handle, attr *abi.QPAttr, mask uint32) error {
 	q, err := find[*queuePair](qp)
 	if err != nil {
@@ -209,8 +208,8 @@ func ModifyQP(qp abi.Handle, attr *abi.QPAttr, mask uint32) error {
 	return nil
 }
 
-// resolve makes the path of an address vector. Without a flow label the path has that of the two
-// queue pairs, as on Linux, so that connections have UDP source ports of their own.
+// resolve makes the path of an address vector. Without a flow label the path gets one that is derived from the
+// two queue pairs, as on Linux, so that connections have different UDP source ports.
 func (q *queuePair) resolve(av *abi.AHAttr, a *roce.Attr, m roce.AttrMask) (*roce.AH, error) {
 	to, err := translate.AHAttr(av)
 	if err != nil {
@@ -248,8 +247,8 @@ func QueryQP(qp abi.Handle, attr *abi.QPAttr, caps *abi.Caps) error {
 	return nil
 }
 
-// given returns the address vector of a path as the program gave it. After a migration the path is what
-// was the alternate one.
+// given returns the address vector of a path as the program gave it. After a migration the path is the former
+// alternate path.
 func (q *queuePair) given(path *roce.AHAttr) (out abi.AHAttr) {
 	for _, v := range []*abi.AHAttr{&q.ah, &q.alt} {
 		if v.IsGlobal != 0 && v.DGID == path.DGID && int(v.SGIDIndex) == path.SGIDIndex {

@@ -33,7 +33,7 @@ func TestQueuePairs(t *testing.T) {
 	}
 }
 
-// QueryQP must say what ModifyQP was given.
+// QueryQP must return the attributes of ModifyQP.
 func TestQueryQP(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	var got abi.QPAttr
@@ -68,7 +68,7 @@ func TestQueryQP(t *testing.T) {
 	}
 }
 
-// An alternate path is told as it was loaded.
+// QueryQP returns the alternate path as the program loaded it.
 func TestAlternatePath(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	alt := a.to(b)

@@ -37,7 +37,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// wantErrno checks why a call fails; 0 means that it does not.
+// wantErrno checks the errno of a call; 0 means success.
 func wantErrno(t *testing.T, what string, err error, want syscall.Errno) {
 	t.Helper()
 	if got := Errno(err); got != want {
@@ -53,7 +53,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// end is one side of a connection: what a program for libibverbs has.
+// end is one side of a connection: the objects of a program for libibverbs.
 type end struct {
 	t       *testing.T
 	ctx     abi.Handle
@@ -61,7 +61,7 @@ type end struct {
 	pd, cq  abi.Handle
 	qp      abi.Handle
 	qpn     uint32
-	mem     []byte // memory that is not of Go's heap
+	mem     []byte // memory outside Go's heap
 	mr      abi.Handle
 	info    abi.MRInfo
 	gid     [16]byte
@@ -80,7 +80,7 @@ func eventfd(t *testing.T) int {
 	return fd
 }
 
-// patience is how long tests wait for what must come.
+// patience is how long tests wait for an expected event.
 const patience = 10 * time.Second
 
 // readable waits until an eventfd is not 0.
@@ -100,7 +100,7 @@ func counted(fd int) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// foreign returns memory that is not of Go's heap.
+// foreign returns memory outside Go's heap.
 func foreign(t *testing.T, n int) []byte {
 	t.Helper()
 	b := must[[]byte](t)(syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE))
@@ -128,7 +128,7 @@ func newEnd(t *testing.T, device string) *end {
 	return e
 }
 
-// config returns how the end makes a queue pair of a type.
+// config returns the configuration of a queue pair of a type.
 func (e *end) config(typ roce.QPType) abi.QPInit {
 	return abi.QPInit{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, Type: uint32(typ), Cookie: 7,
 		Cap: abi.Caps{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}}
@@ -154,7 +154,7 @@ func (e *end) init() {
 		uint32(roce.AttrState|roce.AttrPKeyIndex|roce.AttrPort|roce.AttrAccess)))
 }
 
-// maskOf returns the attributes of the verbs of a mask.
+// maskOf returns the attributes in a mask that the verbs have.
 func maskOf(m roce.AttrMask) uint32 { return uint32(m &^ roce.AttrFlushICRCQuirk) }
 
 // connect brings a queue pair in INIT to RTS.

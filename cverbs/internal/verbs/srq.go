@@ -22,7 +22,7 @@ const srqMask = uint32(roce.SRQMaxWR | roce.SRQLimit)
 type sharedQueue struct {
 	base
 	srq  *roce.SRQ
-	xrcd *xrcDomain // nil: it is not of XRC
+	xrcd *xrcDomain // nil: not an XRC queue
 }
 
 // CreateSRQ is ibv_create_srq_ex. It writes the granted sizes to init.
@@ -69,7 +69,7 @@ func CreateSRQ(ctx abi.Handle, init *abi.SRQInit) (h abi.Handle, num uint32, err
 	return h, uint32(q.srq.Num()), nil
 }
 
-// limit returns a number as package roce has them.
+// limit converts a number to that of package roce.
 func limit(n uint32) int { return int(min(n, math.MaxInt32)) }
 
 // ModifySRQ is ibv_modify_srq.

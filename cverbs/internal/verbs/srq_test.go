@@ -93,7 +93,7 @@ func TestXRC(t *testing.T) {
 	if e := second.event(); e.Cookie != 2 {
 		t.Errorf("event %+v of the other handle", e)
 	}
-	// A handle is in use while what was made by it is there, whatever other handles there are.
+	// A handle is in use while objects that were made with it exist, even if there are other handles.
 	wantErrno(t, "handle with a queue pair", CloseXRCD(shared), syscall.EBUSY)
 	ok(t, DestroyQP(handle))
 	ok(t, CloseXRCD(shared))

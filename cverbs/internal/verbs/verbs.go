@@ -1,8 +1,8 @@
-// Package verbs is what the calls of engine.h do, but for the connection manager's: handles, devices,
-// and objects of package roce behind them. It needs no cgo; package main of cverbs/engine
-// has the functions that C calls.
+// Package verbs implements the calls of engine.h, except the connection manager's: handles, devices, and
+// objects of package roce behind them. It needs no cgo; package main of cverbs/engine has the functions that C
+// calls.
 //
-// A function that creates returns the handle. Errors have an errno: see [Errno]. Any goroutine may
+// A function that creates an object returns its handle. Errors have an errno: see [Errno]. Any goroutine may
 // call any function.
 package verbs
 
@@ -28,7 +28,7 @@ func find[T any](h abi.Handle) (T, error) {
 	return o, nil
 }
 
-// findOptional is find, and finds nothing for handle 0.
+// findOptional is find, but returns nil without an error for handle 0.
 func findOptional[T any](h abi.Handle) (o T, err error) {
 	if h == 0 {
 		return o, nil
@@ -36,8 +36,7 @@ func findOptional[T any](h abi.Handle) (o T, err error) {
 	return find[T](h)
 }
 
-// Errno returns the errno of an error, 0 of nil. An object that is closed already is like one that
-// never was: EINVAL.
+// Errno returns the errno of an error, 0 for nil. A closed object gives EINVAL, like one that never existed.
 func Errno(err error) syscall.Errno {
 	var errno syscall.Errno
 	switch {
@@ -57,22 +56,22 @@ func Errno(err error) syscall.Errno {
 
 // object is an object of a context.
 type object interface {
-	// close destroys it. It fails with EBUSY while others use it.
+	// close destroys the object. It fails with EBUSY while other objects use it.
 	close() error
 	context() *Context
 }
 
-// base is what all objects of a context have.
+// base has the fields that all objects of a context have.
 type base struct {
 	ctx    *Context
-	cookie uint64 // that the program gave, to come back in events
+	cookie uint64 // the program's, returned in events
 	gone   bool   // destroyed: no more events. Guarded by ctx.mu
 }
 
 func (b *base) context() *Context { return b.ctx }
 
-// owned are the objects of a context by their handles. A context that is closed closes those that
-// are left, as the kernel does.
+// owned are the objects of a context by their handles. Closing a context closes the remaining objects, as the
+// kernel does.
 type owned struct {
 	mu      sync.Mutex
 	closed  bool
@@ -98,7 +97,7 @@ func (o *owned) add(obj object) (abi.Handle, error) {
 	return h, nil
 }
 
-// adopt gives an object that was just made a handle, or destroys it.
+// adopt gives a new object a handle. If that fails, it destroys the object.
 func (c *Context) adopt(obj object) (abi.Handle, error) {
 	h, err := c.owned.add(obj)
 	if err != nil {
@@ -107,7 +106,7 @@ func (c *Context) adopt(obj object) (abi.Handle, error) {
 	return h, err
 }
 
-// drop ends a handle.
+// drop frees a handle.
 func (o *owned) drop(h abi.Handle) {
 	o.mu.Lock()
 	delete(o.objects, h)
@@ -115,7 +114,7 @@ func (o *owned) drop(h abi.Handle) {
 	handles.Free(h)
 }
 
-// closeAll closes what there is. An object that is in use is tried again after the others.
+// closeAll closes all objects. It tries an object that is in use again after the others.
 func (o *owned) closeAll() {
 	o.mu.Lock()
 	left := o.objects
@@ -136,7 +135,7 @@ func (o *owned) closeAll() {
 	}
 }
 
-// destroy closes an object of a type and ends its handle.
+// destroy closes an object of a type and frees its handle.
 func destroy[T object](h abi.Handle) error {
 	o, err := find[T](h)
 	if err != nil {

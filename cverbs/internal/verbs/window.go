@@ -36,7 +36,7 @@ func DeallocMW(mw abi.Handle) error { return destroy[*window](mw) }
 
 func (w *window) close() error { return w.mw.Close() }
 
-// MWRKey returns the key after the last bind that was posted.
+// MWRKey returns the key of the last posted bind.
 func MWRKey(mw abi.Handle) (uint32, error) {
 	w, err := find[*window](mw)
 	if err != nil {
@@ -45,8 +45,8 @@ func MWRKey(mw abi.Handle) (uint32, error) {
 	return uint32(w.mw.RKey()), nil
 }
 
-// BindMW is ibv_bind_mw: it posts the bind of a type 1 window and returns the key that the window
-// gets. Windows of type 2, which ibv_post_send binds, are EINVAL.
+// BindMW is ibv_bind_mw: it posts the bind of a type 1 window and returns the new key of the window. Windows of
+// type 2 are EINVAL: ibv_post_send binds them.
 func BindMW(qp abi.Handle, wr *abi.SendWR) (rkey uint32, err error) {
 	q, err := find[*queuePair](qp)
 	if err != nil {
@@ -64,7 +64,7 @@ func BindMW(qp abi.Handle, wr *abi.SendWR) (rkey uint32, err error) {
 	return uint32(k), err
 }
 
-// bindOf returns what a work request of BIND_MW binds.
+// bindOf returns the window and the bind of a work request of BIND_MW.
 func bindOf(wr *abi.SendWR) (*window, roce.Bind, error) {
 	w, err := find[*window](wr.MW)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 type xrcDomain struct {
 	base
 	shared *sharedDomain
-	users  int // queues that were made by this handle. Guarded by the lock of the device
+	users  int // queues made with this handle. Guarded by the lock of the device
 }
 
-// enter counts a queue that is made by the handle. EINVAL: the handle is closed.
+// enter counts a new queue of the handle. EINVAL: the handle is closed.
 func (x *xrcDomain) enter() error {
 	x.ctx.dev.mu.Lock()
 	defer x.ctx.dev.mu.Unlock()
@@ -25,7 +25,7 @@ func (x *xrcDomain) enter() error {
 	return nil
 }
 
-// leave counts a queue less. A queue that is in no domain has a nil handle.
+// leave counts one queue less. A queue without a domain has a nil handle.
 func (x *xrcDomain) leave() {
 	if x == nil {
 		return
@@ -38,8 +38,8 @@ func (x *xrcDomain) leave() {
 // inode is a file that names an XRC domain.
 type inode struct{ dev, ino uint64 }
 
-// domains are the XRC domains of a device that a file names, by that file. Contexts of one process share
-// them; other processes have their own.
+// domains are the XRC domains of a device that have a file, by that file. Contexts of one process share them;
+// other processes have their own.
 type domains map[inode]*sharedDomain
 
 // sharedDomain is an XRC domain with the number of its handles. The lock of the device guards it.
@@ -49,9 +49,8 @@ type sharedDomain struct {
 	users int
 }
 
-// OpenXRCD is ibv_open_xrcd. With a file it finds the domain of that file. Errors are those of the
-// kernel: EAGAIN if there is none and it is not to be created, EINVAL if there is one already
-// and it is to be new.
+// OpenXRCD is ibv_open_xrcd. With a file it finds the domain of that file. The errors are the kernel's: EAGAIN
+// if the file has no domain and O_CREAT is not set; EINVAL if it has one and O_EXCL is set.
 func OpenXRCD(ctx abi.Handle, fd, oflags int) (abi.Handle, error) {
 	c, err := find[*Context](ctx)
 	if err != nil {

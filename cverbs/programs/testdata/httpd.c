@@ -1,8 +1,8 @@
-/* httpd.c: a web server of the old kind, for programs that preload something in front of sockets.
+/* httpd.c: a web server with plain sockets, for tests of preload libraries.
  *
  *   httpd ADDRESS PORT FILE COUNT [fork]
  *
- * It answers COUNT requests, each with FILE, and ends. With fork a child answers. */
+ * It answers COUNT requests, each with FILE, and exits. With fork a child answers. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void send_all(int s, const char *p, size_t n)
 
 static void answer(int s, const char *file)
 {
-	static char piece[100000]; /* no divisor of anything */
+	static char piece[100000]; /* divides no other size */
 	struct stat st;
 	int in = open(file, O_RDONLY);
 	ssize_t n;

@@ -1,4 +1,4 @@
-/* ring.c: four kinds of traffic of MPI, with results that every rank checks. */
+/* ring.c: four kinds of MPI traffic. Every rank checks the results. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static void must(int ok, const char *what)
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* A token goes around, and each rank adds to it; then large messages do. */
+/* A token passes all ranks, and each rank adds to it; then large messages pass all ranks. */
 static void ring(void)
 {
 	int next = (rank + 1) % size, before = (rank + size - 1) % size;

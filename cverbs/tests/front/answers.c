@@ -133,7 +133,7 @@ static void attributes(void)
 	CHECK(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
 	CHECK(attr.qp_state == IBV_QPS_INIT && attr.qp_access_flags == 3 && attr.dest_qp_num == 5 && attr.ah_attr.grh.hop_limit == 6 && attr.timeout == 14);
 	CHECK(init.qp_context == &mine && init.send_cq == cq && init.qp_type == IBV_QPT_RC && init.sq_sig_all == 1 && init.cap.max_send_wr == 64);
-	CHECK(!ibv_query_qp(qp, &attr, -1, &init)); /* all attributes, whatever is asked for */
+	CHECK(!ibv_query_qp(qp, &attr, -1, &init)); /* all attributes, whatever the mask */
 	CHECK(ibv_modify_qp(qp, &attr, -1) == EOPNOTSUPP);
 }
 

@@ -1,5 +1,5 @@
-/* check.h: what the test programs of libibverbs.so.1 share. Each ends with 0, or says where it
- * failed. */
+/* check.h: declarations that the test programs of libibverbs.so.1 share. A program exits with 0, or prints where
+ * it failed. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -36,7 +36,7 @@ static void channels(void)
 	CHECK(flags >= 0 && !fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK));
 	CHECK(ibv_get_cq_event(channel, &out, &out_context) == -1 && errno == EAGAIN);
 	ibv_ack_cq_events(cq, 3);
-	/* An event that nobody took needs no acknowledgement, and is gone with its queue. */
+	/* An event that the program has not taken needs no acknowledgement; destroying the queue drops it. */
 	f->raise_completion(f->cq_cookie);
 	CHECK(!ibv_destroy_cq(cq));
 	CHECK(ibv_get_cq_event(channel, &out, &out_context) == -1 && errno == EAGAIN);
@@ -137,7 +137,7 @@ static void asynchronous(void)
 	CHECK(!ibv_get_async_event(context, &event) && event.element.port_num == 1);
 	ibv_ack_async_event(&event);
 	CHECK(!epoll_wait(fd, &e, 1, 0));
-	/* The event of a queue pair that has been destroyed is passed over. */
+	/* The event of a destroyed queue pair is skipped. */
 	f->raise_async(IBV_EVENT_COMM_EST, f->qp_cookie);
 	CHECK(!ibv_destroy_qp(qp));
 	f->raise_async(IBV_EVENT_PORT_ACTIVE, 0);

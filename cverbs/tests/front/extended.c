@@ -37,7 +37,7 @@ static void queues(void)
 	}
 	CHECK(ibv_next_poll(cq) == ENOENT);
 	ibv_end_poll(cq);
-	/* What was read ahead comes first, whichever call asks. */
+	/* Both calls first return the completions that were polled ahead. */
 	complete(50);
 	CHECK(!ibv_start_poll(cq, &attr) && cq->wr_id == 0);
 	ibv_end_poll(cq);
@@ -89,7 +89,7 @@ static void builders(void)
 	CHECK(sent[2].imm == 12 && sent[2].flags == (IBV_SEND_SIGNALED | IBV_SEND_INLINE) && !memcmp(f->inline_data[2], "inline!", 7));
 	CHECK(sent[3].num_sge == 0);
 
-	/* Nothing is posted of what was given up, is too much, or cannot be done. */
+	/* If the program aborts, or a request is too large or invalid, nothing is posted. */
 	ibv_wr_start(ex);
 	ibv_wr_send(ex);
 	ibv_wr_abort(ex);
@@ -105,7 +105,7 @@ static void builders(void)
 	ibv_wr_set_inline_data(ex, data, 61);
 	CHECK(ibv_wr_complete(ex) == EINVAL);
 	CHECK(f->sends == 4);
-	f->sends = 0; /* what is set last counts */
+	f->sends = 0; /* the last setter counts */
 	ibv_wr_start(ex);
 	ibv_wr_send(ex);
 	ibv_wr_set_inline_data(ex, data, 4);

@@ -105,7 +105,7 @@ static int close_(roce_handle h)
 	return end(h, CONTEXT);
 }
 
-/* The instance and the process are where a test can read them. */
+/* Attributes carry the instance and the process ID, so that a test can read them. */
 static int query_device(roce_handle h, struct roce_device_attr *out)
 {
 	*out = (struct roce_device_attr){.node_guid = 0x0102030405060708, .vendor_part_id = host.instance, .hw_ver = (uint32_t)getpid(), .comp_vectors = 2, .phys_port_cnt = 1, .max_qp = 7};

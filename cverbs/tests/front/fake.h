@@ -1,5 +1,5 @@
-/* fake.h: an engine without devices, which records what it is asked. A test loads the library with
- * ROCE_ENGINE naming it, and finds the same copy of it by fake_state(). */
+/* fake.h: an engine without devices, which records the calls. A test names it in ROCE_ENGINE, so that the library
+ * loads it, and finds the same copy with fake_state(). */
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -8,23 +8,23 @@
 enum { FAKE_WRS = 4096, FAKE_EVENTS = 64 };
 
 struct fake {
-	/* what was posted, and in calls of how many */
+	/* the posted requests, and the number in each call */
 	struct roce_send_wr sent[FAKE_WRS];
-	struct roce_sge first_sge[FAKE_WRS]; /* of each, since the array is the program's */
+	struct roce_sge first_sge[FAKE_WRS]; /* a copy for each: the program owns the array */
 	uint8_t inline_data[FAKE_WRS][64];
 	struct roce_recv_wr received[FAKE_WRS];
 	int sends, recvs, calls, batch[FAKE_WRS];
-	int room; /* what post_send and post_recv take before -ENOMEM */
+	int room; /* how many requests post_send and post_recv take before -ENOMEM */
 
-	struct roce_wc wcs[FAKE_WRS]; /* what poll_cq returns */
+	struct roce_wc wcs[FAKE_WRS]; /* the results of poll_cq */
 	int wc_next, wc_count;
 
 	struct roce_qp_attr modified;
 	uint32_t modify_mask;
 	struct roce_ah_attr ah;
-	uint64_t cq_cookie, qp_cookie, srq_cookie; /* of the last made */
+	uint64_t cq_cookie, qp_cookie, srq_cookie; /* of the last object made */
 	int channel_fd, context_fd;
-	int busy; /* what destroy and close calls return */
+	int busy; /* the result of destroy and close calls */
 
 	/* Adds an event, as a device would. */
 	void (*raise_completion)(uint64_t cookie);

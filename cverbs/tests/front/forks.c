@@ -1,4 +1,4 @@
-/* A child of a fork has an engine of its own; what it has from before the fork is an errno. */
+/* A child of a fork has a new engine; calls on objects from before the fork return an errno. */
 #include "check.h"
 
 #include <fcntl.h>
@@ -59,7 +59,7 @@ static void child(void)
 	struct ibv_wc wc;
 
 	old_objects();
-	context = ibv_open_device(list[1]); /* a list of before the fork still names its devices */
+	context = ibv_open_device(list[1]); /* a list from before the fork still names its devices */
 	CHECK(context);
 	check_instance(context, 1);
 	mine = ibv_alloc_pd(context);

@@ -38,7 +38,7 @@ static void long_lists(struct ibv_qp *qp)
 	CHECK(!ibv_post_send(qp, NULL, &bad));
 }
 
-/* What is before a bad request is posted, and the bad one is named. */
+/* The requests before a bad one are posted, and bad_wr names the bad one. */
 static void bad_requests(struct ibv_qp *qp)
 {
 	struct ibv_send_wr wr[40], *bad;

@@ -1,5 +1,5 @@
-/* The library in a program that opens it late, closes it, and has threads that come and go. It is
- * not linked: its calls are found by name. */
+/* The library in a program that opens it late with dlopen, closes it, and starts and ends threads. The program is
+ * not linked to it and finds its calls by name. */
 #include "check.h"
 
 static void *library;

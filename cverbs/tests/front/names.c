@@ -1,4 +1,4 @@
-/* Prints all words and rates of the library that is named. */
+/* Prints all names and rates of the library that the argument names. */
 #include "check.h"
 
 static void *library;

@@ -1,4 +1,4 @@
-/* Pointers that are no objects of the call's kind are an errno in every control call. */
+/* Every control call returns an errno for pointers that are no objects of its kind. */
 #include "check.h"
 
 static struct ibv_context *context;
@@ -6,7 +6,7 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 
-/* All calls that take an object, with one that is wrong. */
+/* All calls that take an object, with a wrong one. */
 static void all_with(void *wrong)
 {
 	struct ibv_device_attr device;
@@ -87,7 +87,7 @@ static void wrong_members(void)
 	CHECK(!ibv_close_device(other));
 }
 
-/* A destroy that the device refuses leaves the object as it was. */
+/* If the device refuses to destroy an object, the object stays valid. */
 static void busy(void)
 {
 	fake()->busy = EBUSY;
@@ -113,7 +113,7 @@ static void parent_domains(void)
 	CHECK(ibv_dealloc_pd(pd) == EBUSY);
 	in_it = make_qp(parent, cq, IBV_QPT_RC);
 	CHECK(in_it && in_it->pd == parent);
-	CHECK(ibv_dealloc_pd(parent) == EBUSY); /* the queue pair shows it */
+	CHECK(ibv_dealloc_pd(parent) == EBUSY); /* the queue pair uses it */
 	memory = ibv_reg_mr_iova2(parent, buf, sizeof buf, 0, 0);
 	CHECK(memory && !ibv_destroy_qp(in_it) && ibv_dealloc_pd(parent) == EBUSY && !ibv_dereg_mr(memory));
 	CHECK(!ibv_dealloc_pd(parent));
@@ -146,7 +146,7 @@ static void device_memory(void)
 	CHECK(dm && !ibv_free_dm(dm));
 }
 
-/* What a program forgets when it closes the device. */
+/* Objects that a program has not destroyed when it closes the device. */
 static void forgotten(void)
 {
 	struct ibv_context *c = open_first();

@@ -109,7 +109,7 @@ static void expect(uint64_t id, int opcode, enum ibv_wc_status status)
 	CHECK(status != IBV_WC_SUCCESS || (int)wc.opcode == opcode);
 }
 
-/* ---- what holds ---- */
+/* ---- the tests ---- */
 
 static void capabilities(void)
 {
@@ -186,7 +186,7 @@ static void misaligned(void) { atomic_write(1, 4, 1); }
 static void no_placement(void) { flush(1, b.mr->rkey, 0, SIZE, 0, RANGE); }
 static void no_level(void) { flush(1, b.mr->rkey, 0, SIZE, FLUSH_GLOBAL, 7); }
 
-/* What cannot be posted sends nothing. */
+/* A list with an invalid request sends nothing. */
 static void invalid(void)
 {
 	void (*const cases[])(void) = {misaligned, no_placement, no_level};

@@ -1,5 +1,5 @@
-/* Traffic on the real engine, where its runtime has had trouble: in children of a fork, in threads
- * that come and go, and under signals. ROCE_FLAGS names two devices. */
+/* Traffic on the real engine in situations that are hard for its runtime: in children of a fork, in short-lived
+ * threads, and under signals. ROCE_FLAGS names two devices. */
 #include "check.h"
 
 #include <dirent.h>
@@ -134,8 +134,8 @@ static void threads(void)
 	}
 }
 
-/* Signals that programs use are blocked in all threads but their own. The Go runtime unblocks
- * those that mean an error of the thread, SIGPROF, SIGURG and SIGCHLD; its threads have alternate stacks. */
+/* The engine's threads block the signals that programs use. The Go runtime unblocks those that report an error of
+ * the thread, SIGPROF, SIGURG and SIGCHLD; its threads have alternate stacks. */
 static void masks(void)
 {
 	static const int usual[] = {SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGIO, SIGWINCH, 35, 64};
@@ -171,7 +171,7 @@ static void masks(void)
 
 static volatile sig_atomic_t alarms;
 
-/* Uses more stack than a goroutine begins with. */
+/* Uses more stack than a new goroutine has. */
 static void deep(int sig)
 {
 	volatile char room[8192];

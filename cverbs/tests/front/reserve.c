@@ -1,5 +1,5 @@
-/* What the engine's mmap, munmap and pthread_create do: mappings do not overlap, are in reserved
- * address space and stay out of the program's; threads that have ended leave their stacks to others. */
+/* The engine's mmap, munmap and pthread_create: mappings do not overlap, are in reserved address space and never at
+ * addresses of the program; new threads reuse the stacks of ended threads. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ static void *system_mmap(void *at, size_t length, int prot)
 	return (void *)syscall(SYS_mmap, at, length, prot, anonymous | (at ? MAP_FIXED_NOREPLACE : 0), -1, (off_t)0);
 }
 
-/* Each page has the mapping's value in its first byte, and is zero before that. */
+/* Checks that each page is zero, and sets its first byte to the mapping's value. */
 static void fill(struct mapping *m)
 {
 	for (size_t n = 0; n < m->pages; n++) {
@@ -86,7 +86,7 @@ static void places(void)
 			high = m->at + m->pages * page > high ? m->at + m->pages * page : high;
 		}
 	}
-	CHECK((size_t)(high - low) <= (size_t)2 * MAPPINGS * MOST * page); /* free places are used again */
+	CHECK((size_t)(high - low) <= (size_t)2 * MAPPINGS * MOST * page); /* free places are reused */
 	for (int i = 0; i < MAPPINGS; i++) {
 		struct mapping *m = &mappings[i];
 		void *at = m->at;
@@ -95,7 +95,7 @@ static void places(void)
 			continue;
 		check(m);
 		CHECK(!munmap(at, m->pages * page));
-		CHECK(system_mmap(at, page, PROT_NONE) == MAP_FAILED && errno == EEXIST); /* is still reserved */
+		CHECK(system_mmap(at, page, PROT_NONE) == MAP_FAILED && errno == EEXIST); /* the address space is still reserved */
 	}
 }
 
@@ -106,13 +106,13 @@ static void errors(void)
 	errno = 0;
 	CHECK(mmap(NULL, 0, PROT_READ, anonymous, -1, 0) == MAP_FAILED && errno == EINVAL);
 	CHECK(mmap(NULL, page, PROT_READ, MAP_PRIVATE, -1, 0) == MAP_FAILED && errno == EBADF);
-	CHECK(mmap(two + page, page, PROT_READ, anonymous | MAP_FIXED, -1, 0) == two + page); /* is where the caller wants it */
+	CHECK(mmap(two + page, page, PROT_READ, anonymous | MAP_FIXED, -1, 0) == two + page); /* MAP_FIXED is obeyed */
 	far = mmap(NULL, (size_t)3 << 30, PROT_NONE, anonymous | MAP_NORESERVE, -1, 0); /* more than a reserve has */
 	CHECK(far != MAP_FAILED && !munmap(far, (size_t)3 << 30));
 	CHECK(system_mmap(far, page, PROT_NONE) == far);
 }
 
-/* A reserve that is made late is not where the program has unmapped memory. */
+/* A late reserve is not at addresses where the program has unmapped memory. */
 static void late(void)
 {
 	const size_t hole = (size_t)1 << 30, most = (size_t)200 << 20; /* two of these are more than a reserve has */

@@ -21,7 +21,7 @@ static int flags_of(int sig)
 	return a.sa_flags;
 }
 
-/* As a library that knows libc's call by heart would. */
+/* Calls libc's sigaction directly, as a library may do. */
 static void install_past_us(int sig)
 {
 	int (*real)(int, const struct sigaction *, struct sigaction *);

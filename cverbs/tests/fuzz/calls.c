@@ -1,4 +1,4 @@
-/* calls.c: calls on objects that there are. */
+/* calls.c: calls on existing objects. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -173,7 +173,7 @@ static void modify(struct thread *t)
 		struct object *mr = pick(t, MR), *pd = pick(t, PD);
 		int flags = (int)(one_in(t, 4) ? rnd(t) : rnd(t) % 8), r;
 
-		/* A new domain would outlive what the region is noted to need. */
+		/* The fuzzer does not record the new domain as needed by the region. */
 		flags &= ~IBV_REREG_MR_CHANGE_PD;
 		if (!mr || !mr->buf)
 			break;
@@ -184,8 +184,8 @@ static void modify(struct thread *t)
 	}
 }
 
-/* Memory under a region may not be touched, or again. It is not unmapped, since a mapping of the runtime
- * might then come to lie there, and peers would write into it. */
+/* Makes the memory of a region inaccessible, or accessible again. It does not unmap it, since another mapping might
+ * then get the address, and peers would write into it. */
 static void remap(struct thread *t)
 {
 	struct object *mr = pick(t, MR);

@@ -1,4 +1,4 @@
-/* cm.c: rdma_*: identifiers of channels that nobody waits at. */
+/* cm.c: rdma_*: identifiers with channels that no thread waits for. */
 #include "fuzz.h"
 
 #include <arpa/inet.h>

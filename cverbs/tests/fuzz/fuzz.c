@@ -110,7 +110,7 @@ static void start_watch(void)
 	pthread_detach(id);
 }
 
-/* A child of a fork has its parent's objects, dead, and makes some of its own. */
+/* A child of a fork uses its parent's objects, which are dead there, and makes new ones. */
 static void child(struct thread *t)
 {
 	in_child = true;
@@ -119,7 +119,7 @@ static void child(struct thread *t)
 	t = &threads[0];
 	t->since = 0;
 	start_watch();
-	for (int i = 0; i < 30; i++) /* with what the parent had */
+	for (int i = 0; i < 30; i++) /* with the parent's objects */
 		step(t);
 	for (int k = 0; k < KINDS; k++) {
 		for (int i = 0; i < PER_KIND; i++)
@@ -183,7 +183,8 @@ static int open_files(char *list, size_t room)
 	return n;
 }
 
-/* Opens and closes all devices, and uses them by rdma_cm: what the libraries keep is there from then on. */
+/* Opens and closes all devices, and uses them with rdma_cm. After that the libraries have opened all descriptors
+ * that they keep. */
 static void warm_up(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -219,7 +220,7 @@ int main(int argc, char **argv)
 	deadline.tv_sec += seconds;
 	setlinebuf(stderr);
 	signal(SIGABRT, on_crash);
-	signal(SIGSEGV, on_crash); /* of C: the Go runtime hands on what is not its own */
+	signal(SIGSEGV, on_crash); /* for C code: the Go runtime forwards signals of foreign code */
 	signal(SIGBUS, on_crash);
 	devices = ibv_get_device_list(&device_count);
 	if (!devices || device_count < 2) {
@@ -241,7 +242,7 @@ int main(int argc, char **argv)
 	}
 	warm_up();
 	for (int i = 0; open_files(after, sizeof after) > files && i < 20; i++)
-		usleep(100000); /* what waited for a neighbour ends by itself */
+		usleep(100000); /* calls that wait for a neighbour time out */
 	if (open_files(after, sizeof after) > files) {
 		fprintf(stderr, "descriptors are left open. Before:\n%sat the end:\n%s", before, after);
 		return 1;

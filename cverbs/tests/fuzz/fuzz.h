@@ -1,12 +1,11 @@
-/* fuzz.h: what the files of the fuzzer share.
+/* fuzz.h: declarations that the files of the fuzzer share.
  *
- * The fuzzer calls ibv_* and rdma_* at random: with good arguments, so that objects come to be and
- * data moves, and with arguments that no program should give. Whatever they are, a call must return.
- * The same seed makes the same calls, as long as one thread makes them.
+ * The fuzzer calls ibv_* and rdma_* at random: with good arguments, so that it makes objects and moves data,
+  * and with arguments that no program should pass. Every call must return. With one thread, the same seed makes
+  * the same calls.
  *
- * What it does not do, since rdma-core's own inline functions would crash before they call a library:
- * pass NULL or freed objects to ibv_post_*, ibv_poll_cq, ibv_req_notify_cq and those that look
- * into the context first. */
+ * It never passes NULL or freed objects to ibv_post_*, ibv_poll_cq, ibv_req_notify_cq and the calls that read
+  * the context first: rdma-core's inline functions would crash before they call a library. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -30,25 +29,25 @@ struct object {
 	void *p;
 	void *buf;          /* MR: its memory. DM: none */
 	size_t length;
-	int mapped;         /* MR: buf is a mapping of its own */
+	int mapped;         /* MR: buf is a separate mapping */
 	enum ibv_qp_type type;
 	bool extended;      /* CQ */
 	int device;
-	struct object *needs[4]; /* objects that have to outlive it */
+	struct object *needs[4]; /* objects that must outlive it */
 	int users;
 };
 
 struct thread {
 	int index;
 	uint64_t seed, calls;
-	bool stale; /* freed objects may be used: nothing that others have made, librdmacm among them, can have their address */
+	bool stale; /* freed objects may be used: no object of another thread or of librdmacm can have their address */
 	struct object objects[KINDS][PER_KIND];
 	int count[KINDS];
 	void *dead[DEAD];
 	int n_dead;
 	char *arena;
 	pthread_t id;
-	/* What it does now, for the watchdog. */
+	/* The current call, for the watchdog. */
 	struct {
 		const char *call;
 		uint64_t args[4];
@@ -60,7 +59,7 @@ struct thread {
 
 extern struct ibv_device **devices;
 extern int device_count;
-extern bool in_child; /* of a fork: what was the parent's is among the dead objects */
+extern bool in_child; /* this is a child of a fork: the parent's objects are among the dead ones */
 
 /* ---- fuzz.c ---- */
 uint64_t rnd(struct thread *t);
@@ -76,7 +75,7 @@ _Noreturn void fail_at(struct thread *t, const char *file, int line, const char 
 			fail_at(t, __FILE__, __LINE__, #condition); \
 	} while (0)
 
-/* Calls, and notes the call and what it returned. */
+/* Calls, and notes the call and its result. */
 #define CALL(t, name, a, b, c, d, expression) (begin(t, name, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d)), end(t, (long)(expression)))
 
 /* ---- objects.c ---- */
@@ -85,7 +84,7 @@ void *wrong(struct thread *t, enum kind k);                   /* not a live obje
 struct object *keep(struct thread *t, enum kind k, void *p);  /* NULL if there is no room: the caller destroys it */
 bool full(struct thread *t, enum kind k);
 void make(struct thread *t, enum kind k);
-int destroy(struct thread *t, enum kind k, struct object *o); /* what the call returned */
+int destroy(struct thread *t, enum kind k, struct object *o); /* returns the result of the call */
 void destroy_all(struct thread *t);                           /* in order; all must succeed */
 int call_destroy(struct thread *t, enum kind k, void *p);
 void needs(struct object *o, struct object *what);

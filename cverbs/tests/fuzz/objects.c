@@ -25,7 +25,7 @@ void *wrong(struct thread *t, enum kind k)
 		return (char *)zeros + 2048;
 	case 1: /* of another kind */
 		o = pick(t, (k + 1 + rnd(t) % (KINDS - 1)) % KINDS);
-		/* librdmacm looks into what it is given. */
+		/* librdmacm reads the memory of its arguments. */
 		if (o && k < CM_CHANNEL && o < t->objects[CM_CHANNEL])
 			return o->p;
 		break;
@@ -72,7 +72,7 @@ void needs(struct object *o, struct object *what)
 
 static void forget(struct thread *t, enum kind k, struct object *o)
 {
-	MUST(t, !o->users); /* what is in use is EBUSY */
+	MUST(t, !o->users); /* an object in use is EBUSY */
 	for (int i = 0; i < 4; i++)
 		if (o->needs[i])
 			o->needs[i]->users--;

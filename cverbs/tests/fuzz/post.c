@@ -1,4 +1,4 @@
-/* post.c: queue pairs that are connected, and work requests, sound and not. */
+/* post.c: connected queue pairs, and valid and invalid work requests. */
 #include "fuzz.h"
 
 #include <sys/mman.h>
@@ -71,7 +71,7 @@ static void element(struct thread *t, struct ibv_sge *sge)
 	}
 }
 
-/* Where a READ or WRITE goes: into a region of either device, mostly. */
+/* Chooses the target of a READ or WRITE: mostly a region of either device. */
 static void remote(struct thread *t, uint64_t *addr, uint32_t *rkey, struct object *mw)
 {
 	struct object *o = pick(t, MR);
@@ -117,7 +117,7 @@ static void send_list(struct thread *t, struct object *qp)
 			}
 			break;
 		case IBV_WR_BIND_MW:
-			/* rdma-core's libraries look into both */
+			/* rdma-core's libraries read both */
 			wr->bind_mw.mw = mw ? mw->p : NULL;
 			wr->bind_mw.rkey = mw ? ibv_inc_rkey(((struct ibv_mw *)mw->p)->rkey) : 0;
 			wr->bind_mw.bind_info = (struct ibv_mw_bind_info){mr ? mr->p : NULL, mr ? (uintptr_t)((struct ibv_mr *)mr->p)->addr : 0, rnd(t) % 5000, (unsigned)(one_in(t, 4) ? rnd(t) : IBV_ACCESS_REMOTE_WRITE)};
@@ -179,7 +179,7 @@ static void recv_list(struct thread *t, struct object *to, bool srq)
 	MUST(t, !r || bad);
 }
 
-/* ibv_wr_*: calls in an order that need not make sense. */
+/* ibv_wr_*: calls in random order. */
 static void builder(struct thread *t, struct object *o)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(o->p);

@@ -1,4 +1,4 @@
-/* ends.c: ends in the midst of traffic.
+/* ends.c: exits during traffic.
  *
  *	ends handler MICROSECONDS	exit in a signal handler, whatever the signal interrupts
  *	ends threads	exit while other threads post and poll

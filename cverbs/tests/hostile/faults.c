@@ -1,6 +1,6 @@
-/* faults.c: the program has handlers of SIGSEGV and SIGBUS, and the engine faults on memory that was
- * unmapped. The engine's faults make errors of work requests, and the handler never sees one; the
- * program's faults come to its handler.
+/* faults.c: the program has handlers of SIGSEGV and SIGBUS, and the engine faults on unmapped memory. The
+ * engine's faults become errors of work requests, and the handler never gets one; the program's faults go to
+ * its handler.
  *
  *	faults sigaction	the handler is installed by sigaction, with flags and a mask, after the device was opened
  *	faults signal	… by signal
@@ -86,7 +86,7 @@ static void count(int sig)
 	first++;
 }
 
-/* The engine faults: a peer writes to memory that is gone. */
+/* The engine faults: a peer writes to unmapped memory. */
 static void engine_faults(void)
 {
 	sig_atomic_t seen = first + second;
@@ -186,7 +186,7 @@ static void file(void)
 	CHECK(first == 1 && masked);
 }
 
-/* Installs an action as a library that calls libc's sigaction does, then registers memory. */
+/* Installs an action by calling libc's sigaction directly, then registers memory. */
 static void install_past(const struct sigaction *act)
 {
 	char page[64];
@@ -238,7 +238,7 @@ static void fault_twice(void)
 
 	both(&a, &b);
 	CHECK(!sigaction(SIGSEGV, &act, NULL));
-	engine_faults(); /* does not reset it */
+	engine_faults(); /* the engine's faults do not reset the handler */
 	program_faults(1);
 	write_to(nowhere());
 }
@@ -289,7 +289,7 @@ static void by_default(void)
 	}
 }
 
-/* While the signals come the thread polls, so that they interrupt the engine. */
+/* The thread polls while the signals come, so that they interrupt the engine. */
 static void sent(void)
 {
 	const int many = 1000;

@@ -1,4 +1,4 @@
-/* memory.c: memory of regions goes away while data moves.
+/* memory.c: memory of regions is unmapped during transfers.
  *
  *	memory target	the target of WRITEs is unmapped, and mapped again
  *	memory source	the source is unmapped behind what was posted
@@ -46,7 +46,7 @@ static void target(void)
 				s = outcome(&a);
 			else
 				outcome(&a);
-		if (s == IBV_WC_SUCCESS) { /* all had passed before */
+		if (s == IBV_WC_SUCCESS) { /* all data were transferred before */
 			CHECK(!transfer(&a, &b, IBV_WR_RDMA_WRITE, SIZE));
 			s = outcome(&a);
 		}
@@ -143,8 +143,8 @@ static void make_engine_grow(void)
 	ibv_free_device_list(list);
 }
 
-/* The pages around each region stay mapped: without them places would have room for an arena of malloc, which
- * takes 64 MiB. */
+/* The pages around each region stay mapped: otherwise an arena of malloc, which takes 64 MiB, would fit into the
+ * free space. */
 static void reuse(void)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCalls runs the tests that are written in C: each of a program's table in a process of its own.
+// TestCalls runs the tests written in C: each test of a program's table in a separate process.
 func TestCalls(t *testing.T) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {

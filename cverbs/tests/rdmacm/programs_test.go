@@ -13,16 +13,16 @@ import (
 type exchange struct {
 	name           string
 	server, client string
-	endless        bool   // the server does not end by itself
+	endless        bool   // the server does not exit by itself
 	ready          string // if set, the group in /proc/net/igmp that the server joins
 	twin           bool   // rocectl has the program, too
-	local          bool   // waits for each of its datagrams, of which a network loses some
+	local          bool   // the programs wait for each datagram, and a network may lose some
 }
 
-// group is the multicast group of mckey, and joined how /proc/net/igmp has it.
+// group is the multicast group of mckey, and joined its form in /proc/net/igmp.
 const group, joined = "239.1.2.3", "030201EF"
 
-// exchanges are the runs. Addresses are those of the two namespaces.
+// exchanges are the runs. The addresses belong to the two namespaces.
 var exchanges = []exchange{
 	{name: "rping", server: "rping -s -a " + serverA + " -C 10 -v", client: "rping -c -a " + serverA + " -C 10 -v", twin: true},
 	{name: "rping verified", server: "rping -s -a " + serverA + " -C 20 -S 5000", client: "rping -c -a " + serverA + " -C 20 -S 5000 -V", twin: true},
@@ -40,13 +40,13 @@ var exchanges = []exchange{
 	{name: "cmtime", server: "cmtime", client: "cmtime -c 100 -s " + serverA, endless: true},
 }
 
-// ends say which of the two programs are those of the distribution, on the libraries.
+// ends say which of the two programs come from the distribution and use the libraries.
 var ends = []struct {
 	name           string
 	server, client bool
 }{{"both", true, true}, {"server", true, false}, {"client", false, true}}
 
-// TestPrograms runs the programs of rdmacm-utils, and where rocectl has a twin also that at either end.
+// TestPrograms runs the programs of rdmacm-utils. If rocectl has the same program, it also runs at either end.
 func TestPrograms(t *testing.T) {
 	server, client := network(t)
 	for _, x := range exchanges {
@@ -61,7 +61,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestSharedAddress runs them in one namespace, where both ends have the same device.
+// TestSharedAddress runs the programs in one namespace, where both ends have the same device.
 func TestSharedAddress(t *testing.T) {
 	n, _ := network(t)
 	for _, x := range exchanges {
@@ -90,14 +90,14 @@ func argv(t *testing.T, line string, theirs bool) []string {
 // run starts the server and, when it is ready, the client.
 func (x exchange) run(t *testing.T, at, from netns.Netns, server, client []string) {
 	s := start(t, at, nil, server...)
-	// The port of RoCE, as /proc/net has it: without a device a request would be lost.
+	// The port of RoCE in /proc/net: a request would be lost before the device is open.
 	ready := []string{"grep", "-qi", ":12B7 ", "/proc/net/udp", "/proc/net/udp6"}
 	if x.ready != "" {
 		ready = []string{"grep", "-q", x.ready, "/proc/net/igmp"}
 	}
 	await(t, s, at.Argv(ready...))
-	// Servers do not say when they listen. A client that comes too early is refused, and comes again; not
-	// one that was connected: its server has ended or is about to, and nobody would answer.
+	// Servers do not print when they listen. A client that comes too early is refused, and runs again. A client
+	// that was connected does not run again: its server has ended or is about to end.
 	c := start(t, from, nil, client...)
 	for end := time.Now().Add(patience / 2); ; c = start(t, from, nil, client...) {
 		<-c.done

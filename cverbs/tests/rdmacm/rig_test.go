@@ -1,5 +1,5 @@
-// Package rdmacm tests librdmacm.so.1: by C programs that call it, and by the programs of Debian's
-// package rdmacm-utils, between themselves and with rocectl rping.
+// Package rdmacm tests librdmacm.so.1 with C programs that call it, and with the programs of Debian's package
+// rdmacm-utils, between themselves and with rocectl rping.
 package rdmacm
 
 import (
@@ -25,18 +25,18 @@ var root = sync.OnceValue(func() string {
 	return dir
 })
 
-// libraries builds the libraries and returns where they are.
+// libraries builds the libraries and returns their directory.
 var libraries = sync.OnceValues(func() (string, error) {
 	return filepath.Join(root(), "bin/cverbs"), output(exec.Command(filepath.Join(root(), "scripts/cverbs")))
 })
 
-// rocectl builds the command and returns where it is.
+// rocectl builds the command and returns its path.
 var rocectl = sync.OnceValues(func() (string, error) {
 	bin := filepath.Join(root(), "bin/rocectl")
 	return bin, output(exec.Command("go", "build", "-C", root(), "-o", bin, "./cmd/rocectl"))
 })
 
-// output runs a command. The error has what it says.
+// output runs a command. The error contains the command's output.
 func output(c *exec.Cmd) error {
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -64,10 +64,10 @@ const (
 	client6 = "fd77::2"
 )
 
-// flags are those of the devices, of rocectl and of ROCE_FLAGS.
+// flags are the device flags of rocectl and of ROCE_FLAGS.
 var flags = []string{"--dev", device, "--link", "udp"}
 
-// network makes two namespaces that a cable connects.
+// network makes two namespaces that a veth pair connects.
 func network(t *testing.T) (server, client netns.Netns) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -145,7 +145,7 @@ func (p *program) ended() bool {
 	}
 }
 
-// said returns the last of what the program has written.
+// said returns the end of the program's output.
 func (p *program) said() string {
 	out, err := os.ReadFile(p.log.Name())
 	if err != nil {
@@ -155,17 +155,17 @@ func (p *program) said() string {
 	return string(out[max(0, len(out)-most):])
 }
 
-// over is what rping says when its peer has left.
+// over is what rping prints when its peer has disconnected.
 const over = "DISCONNECT EVENT"
 
-// stumbled reports whether rping fell over its own end: one of its threads destroys the event channel
-// and frees what the other still reads.
+// stumbled reports whether rping crashed by its race at the end: one of its threads destroys the event channel
+// and frees memory that the other still reads.
 func (p *program) stumbled() bool {
 	said := p.said()
 	return strings.Contains(said, over) && (strings.Contains(said, "rdma_get_cm_event: ") || strings.Contains(p.ProcessState.String(), "segmentation fault"))
 }
 
-// succeeds waits for the end of the program, which must be a good one.
+// succeeds waits for the end of the program and fails the test if its exit status is not 0.
 func (p *program) succeeds(t *testing.T) {
 	t.Helper()
 	<-p.done

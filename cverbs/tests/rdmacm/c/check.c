@@ -1,4 +1,4 @@
-/* check.c: connections to test with. */
+/* check.c: connections for tests. */
 #include "check.h"
 
 int run_test(const struct test *tests, int argc, char **argv)

@@ -1,6 +1,6 @@
-/* check.h: what the tests of librdmacm.so.1 share. A test program has a table of tests; it runs the one
- * that its argument names, with the address of a device in AT. A test that fails says where, and ends the
- * program. */
+/* check.h: declarations that the tests of librdmacm.so.1 share. A test program has a table of tests and runs the
+ * one that its argument names, with the address of a device in AT. A failing test prints the place, and ends
+ * the program. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -48,12 +48,12 @@ struct sockaddr *at(int port);
 
 /* Takes the next event, which must be of a type, and checks that it is good. */
 struct rdma_cm_event *expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
-/* The same, and acknowledges it. */
+/* Like expect, and acknowledges the event. */
 void pass(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
-/* Checks that there is no event, for a moment. */
+/* Checks that no event comes within a moment. */
 void expect_none(struct rdma_event_channel *ch);
 
-/* An identifier that listens, and one that is ready to connect to it. */
+/* Return a listening identifier, and one that is ready to connect to it. */
 struct rdma_cm_id *listening(struct rdma_event_channel *ch, enum rdma_port_space ps, int port);
 struct rdma_cm_id *resolved(struct rdma_event_channel *ch, enum rdma_port_space ps, int port);
 

@@ -20,7 +20,7 @@ static void exchange(void)
 	CHECK(mr && !rdma_post_recv(p.server, NULL, buf, sizeof buf, mr));
 	CHECK(!rdma_disconnect(p.client));
 	pass(p.there, RDMA_CM_EVENT_DISCONNECTED);
-	CHECK(!rdma_disconnect(p.server)); /* which flushes the receive */
+	CHECK(!rdma_disconnect(p.server)); /* this flushes the receive */
 	CHECK(rdma_get_recv_comp(p.server, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR);
 	pass(p.here, RDMA_CM_EVENT_DISCONNECTED);
 	pass(p.here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
@@ -28,7 +28,7 @@ static void exchange(void)
 	close_pair(&p);
 }
 
-/* What the peer is granted is what both sides can. */
+/* The peer gets the smaller limit of both sides. */
 static void parameters(void)
 {
 	struct rdma_event_channel *here = rdma_create_event_channel(), *there = rdma_create_event_channel();
@@ -83,7 +83,7 @@ static void move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state sta
 	CHECK(!ibv_modify_qp(qp, &attr, mask));
 }
 
-/* Queue pairs that the identifiers do not know, as UCX has them. */
+/* Queue pairs that the identifiers do not know, as in UCX. */
 static void foreign(void)
 {
 	struct rdma_event_channel *here = rdma_create_event_channel(), *there = rdma_create_event_channel();
@@ -151,7 +151,7 @@ static void rejected(void)
 		rdma_destroy_ep(client);
 	}
 	rdma_destroy_ep(listener);
-	/* Nobody listens any more. */
+	/* The listener has ended. */
 	listener = resolved(here, RDMA_PS_TCP, PORT);
 	create_qp(listener);
 	CHECK(!rdma_connect(listener, NULL));
@@ -242,7 +242,7 @@ static void groups(void)
 	FAILS(EINVAL, rdma_join_multicast_ex(id, &attr, NULL));
 	CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
 	FAILS(EADDRNOTAVAIL, rdma_leave_multicast(id, (struct sockaddr *)&group));
-	for (int i = 0; i < 300; i++) { /* no event comes of a group that was left before its event */
+	for (int i = 0; i < 300; i++) { /* leaving a group before its event drops the event */
 		CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, &group));
 		usleep((useconds_t)(i % 10 * 20));
 		CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
@@ -271,7 +271,7 @@ static void *disconnect(void *id)
 	return NULL;
 }
 
-/* Both ends wait in their calls. */
+/* The calls of both ends wait. */
 static void synchronous(void)
 {
 	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP}, *res;
@@ -305,7 +305,7 @@ static void synchronous(void)
 	rdma_destroy_ep(client);
 	rdma_destroy_ep(listener);
 	CHECK(!rdma_getaddrinfo(getenv("AT"), "7471", &hints, &res));
-	attr.send_cq = attr.recv_cq = NULL; /* they were those of the client */
+	attr.send_cq = attr.recv_cq = NULL; /* rdma_create_ep had set the client's */
 	CHECK(!rdma_create_ep(&client, res, NULL, &attr));
 	rdma_freeaddrinfo(res);
 	FAILS(ECONNREFUSED, rdma_connect(client, NULL));
@@ -353,7 +353,7 @@ static void *connect_often(void *port)
 	return NULL;
 }
 
-/* Threads make connections, each on channels of its own. */
+/* Threads make connections, each with separate channels. */
 static void threads(void)
 {
 	pthread_t all[THREADS];
@@ -372,7 +372,7 @@ static void *take_requests(void *channel)
 		struct rdma_cm_event *ev;
 		struct rdma_cm_id *id;
 
-		/* Requests, and the ends of connections that were accepted. */
+		/* Takes requests, and the ends of accepted connections. */
 		for (;;) {
 			CHECK(!rdma_get_cm_event(channel, &ev));
 			id = ev->id;

@@ -1,11 +1,11 @@
-/* objects.c: tests of identifiers, channels, events and addresses, and of what programs do wrong. */
+/* objects.c: tests of identifiers, channels, events and addresses, and of mistakes of programs. */
 #include "check.h"
 
 #include <sys/wait.h>
 
 enum { PORT = 7472 };
 
-/* Every call on an identifier, with parameters that are good. */
+/* Every call on an identifier, with good parameters. */
 static int call(int n, struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 1, .max_recv_wr = 1}};
@@ -88,7 +88,7 @@ static void bad_pointers(void)
 	rdma_destroy_event_channel(ch);
 }
 
-/* No call but these is for an identifier that is not bound. */
+/* Only these calls work on an unbound identifier. */
 static void wrong_state(void)
 {
 	static const int good[] = {0, 1, 9, 18, 19, 21, 22, 23};
@@ -128,14 +128,14 @@ static void channel_fd(void)
 	CHECK(!rdma_resolve_addr(second, NULL, at(1), 2000));
 	pass(ch, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(poll(&fd, 1, 5000) == 1);
-	/* Events of an identifier go where it goes. */
+	/* Migrating an identifier moves its events. */
 	CHECK(!rdma_migrate_id(second, other));
 	FAILS(EAGAIN, rdma_get_cm_event(ch, &ev));
 	expect_none(ch);
 	CHECK(second->channel == other);
 	ev = expect(other, RDMA_CM_EVENT_ADDR_RESOLVED);
 	CHECK(ev->id == second && !rdma_ack_cm_event(ev));
-	/* And vanish with it. */
+	/* Destroying it drops them. */
 	CHECK(!rdma_resolve_route(id, 100));
 	CHECK(poll(&fd, 1, 5000) == 1);
 	CHECK(!rdma_destroy_id(id));
@@ -273,14 +273,14 @@ static void devices(void)
 
 	CHECK(list && n >= 1 && list[0] && !list[n]);
 	CHECK(!rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) && !rdma_bind_addr(id, at(0)));
-	CHECK(id->verbs == list[0]); /* it is the same, not a second use of the device */
+	CHECK(id->verbs == list[0]); /* it is the same context, not a second one */
 	rdma_free_devices(list);
 	rdma_free_devices(NULL);
 	CHECK(!rdma_destroy_id(id));
 	rdma_destroy_event_channel(ch);
 }
 
-/* A child has nothing of its parent's, and can do all itself. */
+/* In a child the parent's objects are dead, and all calls work on new objects. */
 static void forked(void)
 {
 	struct rdma_event_channel *ch = rdma_create_event_channel();

@@ -113,7 +113,7 @@ static void data(void)
 	CHECK(rrecvmsg(s[1], &m, 0) == 100 && !memcmp(got, sent, 100));
 	limit.tv_sec = 20;
 	CHECK(!rsetsockopt(s[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
-	for (size_t out = 0, in = 0; in < sizeof sent;) { /* more than the buffers take */
+	for (size_t out = 0, in = 0; in < sizeof sent;) { /* more than fits into the buffers */
 		ssize_t n = rsend(s[0], sent + out, sizeof sent - out, MSG_DONTWAIT);
 
 		CHECK(n >= 0 || errno == EAGAIN);
@@ -128,7 +128,7 @@ static void data(void)
 	FAILS(EPIPE, rsend(s[0], got, 1, MSG_NOSIGNAL));
 	CHECK(rsend(s[1], "back", 4, 0) == 4 && rread(s[0], got, 10) == 4);
 	CHECK(!rclose(s[0]));
-	for (int i = 0; !(ready(s[1], POLLIN | POLLOUT, 10000) & POLLHUP); i++) { /* readable already before */
+	for (int i = 0; !(ready(s[1], POLLIN | POLLOUT, 10000) & POLLHUP); i++) { /* it becomes readable earlier */
 		CHECK(i < 1000);
 		usleep(10000);
 	}
@@ -161,7 +161,7 @@ static void waiting(void)
 	CHECK(!rclose(s[0]) && !rclose(s[1]));
 }
 
-/* A child's rsockets are its own; those of its parent are dead there, and go on here. */
+/* A child has separate rsockets. Its parent's are dead in the child, and keep working in the parent. */
 static void forks(void)
 {
 	int s[2], status;
