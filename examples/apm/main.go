@@ -1,7 +1,7 @@
 // Command apm is the example of automatic path migration of the RDMA Aware Networks manual, apm.c, in
 // Go. The ends send messages back and forth. Each end has loaded an alternate path; the queue pairs
-// change over to it when the first path fails, or when the client is told to (-m). Either end may be
-// the program in C.
+// migrate to it when the first path fails, or when the client has the flag -m. Either end may be the program in
+// C.
 //
 //	server$ apm -s -dev 10.0.0.1
 //	client$ apm -a 10.0.0.1 -m 2
@@ -93,7 +93,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// run is main of the C program from where it has its parameters: it connects, loads the alternate path and sends
+// run is main of the C program after it has read its parameters: it connects, loads the alternate path and sends
 // messages back and forth.
 func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) (err error) {
 	mode := map[bool]string{false: "client", true: "server"}[o.server]
@@ -131,8 +131,8 @@ func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) (e
 	return e.id.Disconnect(ctx)
 }
 
-// asyncEvents prints the device's events until the function that it returns is called: those of
-// migrations among them (async_event_thread).
+// asyncEvents prints the device's events, such as migrations, until the returned function is called
+// (async_event_thread).
 func (e *example) asyncEvents(ctx context.Context, device *roce.Device) (stop func()) {
 	text := map[roce.EventType]string{roce.EventPathMig: "QP path migrated", roce.EventPathMigErr: "QP path migration error"}
 	show := func(ev roce.Event) {
@@ -159,8 +159,8 @@ func (e *example) asyncEvents(ctx context.Context, device *roce.Device) (stop fu
 	}
 }
 
-// loadAltPath loads the alternate path and re-arms path migration. A path has to be loaded by both
-// ends, so that each path of one end is the other's.
+// loadAltPath loads the alternate path and re-arms path migration. Both ends must load the path, so that each
+// path of one end is a path of the other.
 func (e *example) loadAltPath(ctx context.Context) {
 	path, ok := e.id.QP().Path()
 	if !ok {
@@ -204,8 +204,8 @@ func (e *example) regMem() {
 	e.opened.Add(e.sendMR.Close, e.recvMR.Close)
 }
 
-// establishConnection posts the first receive, and connects or accepts. The program in C wants its
-// peer's LID in 4 bytes of private data. A LID of RoCE is 0.
+// establishConnection posts the first receive, and connects or accepts. The program in C expects its peer's LID
+// in 4 bytes of private data. A LID of RoCE is 0.
 func (e *example) establishConnection(ctx context.Context) {
 	e.postRecv()
 	param := rdmacm.ConnParam{PrivateData: binary.BigEndian.AppendUint32(nil, 0), ResponderResources: 2, InitiatorDepth: 2, RetryCount: 5, RNRRetryCount: 5}
@@ -239,7 +239,7 @@ func (e *example) recvMsg(ctx context.Context, i int) {
 	e.postRecv()
 }
 
-// wait waits between messages, so that there is time to break the first path.
+// wait waits between messages, so that the user has time to break the first path.
 func (e *example) wait(ctx context.Context) {
 	select {
 	case <-time.After(time.Duration(e.msecDelay) * time.Millisecond):

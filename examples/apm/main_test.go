@@ -30,9 +30,9 @@ func TestMigrate(t *testing.T) {
 	wantMigrated(t, "client", called, "send: 1\nrecv: 1\nsend: 2\nrecv: 2\nsend: 3\nrecv: 3\nsend: 4\nrecv: 4\n")
 }
 
-// Each end has two addresses, and the wire to the client's first one breaks when the second message
-// has been sent. The queue pairs migrate by themselves, and no message is lost. The messages of the
-// connection manager, which has no alternate path to disconnect on, still pass.
+// Each end has two addresses, and the wire to the client's first one breaks after the second message. The queue
+// pairs migrate by themselves, and no message is lost. Messages of the connection manager still pass, because it
+// has no alternate path to disconnect on.
 func TestFirstPathFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub, neighbours := mem.NewHub(mem.Config{MTU: 4200}), roce.Neighbours{}
@@ -79,10 +79,10 @@ func TestFirstPathFails(t *testing.T) {
 	})
 }
 
-// notCM reports that a packet is not of the connection manager.
+// notCM reports whether a packet is not of the connection manager.
 func notCM(_ fault.Direction, p *bth.Packet) bool { return p.DestQPN() != bth.QPNGSI }
 
-// parsed are the options of a command line and one argument more.
+// parsed returns the options of a command line and one more argument.
 func parsed(t *testing.T, line, last string) options {
 	t.Helper()
 	o, err := parse(append(strings.Fields(line), last))
@@ -92,7 +92,7 @@ func parsed(t *testing.T, line, last string) options {
 	return o
 }
 
-// when calls do when a text is printed.
+// when is a writer that calls do when a text is printed.
 type when struct {
 	io.Writer
 	text string

@@ -74,7 +74,7 @@ func run(ctx context.Context, rounds, numbers, load int) error {
 	return nil
 }
 
-// ways are how a node runs an operation.
+// ways are the two ways in which a node runs an operation.
 var ways = [2]struct {
 	name  string
 	lists bool
@@ -119,8 +119,8 @@ func measure(nodes cluster, op operation, rounds, burners int, run func(*node) e
 	return times[rounds/2], nil
 }
 
-// burn keeps so many goroutines busy until stop is called. They yield every few microseconds, as
-// goroutines of a server do that compute a little for each request.
+// burn keeps n goroutines busy until stop is called. They yield every few microseconds, like goroutines of a
+// server that compute a little for each request.
 func burn(n int) (stop func()) {
 	var over atomic.Bool
 	var wg sync.WaitGroup

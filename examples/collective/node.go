@@ -28,15 +28,15 @@ type node struct {
 	mr      *roce.MR
 }
 
-// channel is a queue pair and the queue of its receives, one for each: the next message of a
-// faster neighbour must not be taken for that of another.
+// channel is a queue pair with its own completion queue of receives: otherwise a node could take the next message
+// of a faster neighbour for the message of another.
 type channel struct {
 	qp   *roce.QP
 	recv *roce.CQ
 }
 
-// The areas of a node's memory, each of one vector: its own numbers, those that arrive on each
-// channel, and the sum that a program has made to send it.
+// The areas of a node's memory, each with one vector: its own numbers, the numbers that arrive on each channel,
+// and the sum that a program computes to send it.
 const (
 	own     = 0
 	arrived = 1
@@ -47,7 +47,7 @@ const (
 // at names an area.
 func (n *node) at(area int) roce.SGE { return n.mr.SGE(area*n.numbers*8, n.numbers*8) }
 
-// number is one of an area.
+// number returns number i of an area.
 func (n *node) number(area, i int) int64 {
 	return int64(binary.BigEndian.Uint64(n.mr.Bytes()[(area*n.numbers+i)*8:]))
 }
@@ -55,7 +55,7 @@ func (n *node) number(area, i int) int64 {
 // value is a number that a node has in a round.
 func value(rank, round, i int) int64 { return int64(rank*1000003+round*101+i) - 2000000 }
 
-// fill writes the node's own numbers, and what no operation leaves elsewhere.
+// fill writes the node's own numbers, and elsewhere a value that no operation leaves.
 func (n *node) fill(round int) {
 	b := n.mr.Bytes()
 	for i := range b {
@@ -124,8 +124,8 @@ func newNode(hub *mem.Hub, rank, numbers int, lists bool) (*node, error) {
 	return n, nil
 }
 
-// create makes the queue pairs of a node and their queues. With lists nobody polls but the last
-// one, so the others ignore overruns.
+// create makes the queue pairs of a node and their queues. With lists the program polls only the last queue, so
+// the others ignore overruns.
 func (n *node) create(lists bool) (err error) {
 	counted := roce.CQConfig{Entries: 16, CrossChannel: lists, IgnoreOverrun: lists}
 	pd := n.dev.AllocPD()

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// operation is a collective operation: what each node does in it, and what it must leave there.
+// operation is a collective operation: the plan of each node, and the result that it must leave.
 type operation struct {
 	name         string
-	synchronizes bool // nobody leaves before all have entered
+	synchronizes bool // no node leaves before all have entered
 	plan         func(n *node) plan
 	check        func(n *node, round int) error
 }
@@ -19,8 +19,8 @@ var operations = []operation{
 	{"all-reduce", true, allReduce, checkAllReduce},
 }
 
-// barrier tells the neighbour of each bit, one after the other, that all nodes are there with
-// which the bits before differ.
+// barrier sends a message to the neighbour of each bit in turn. It says that all nodes whose numbers differ only in
+// the bits before have entered.
 func barrier(*node) (p plan) {
 	for l := range dims {
 		p.recvs = append(p.recvs, l)
@@ -29,8 +29,8 @@ func barrier(*node) (p plan) {
 	return p
 }
 
-// broadcast sends the numbers of node 0 along a binomial tree: a node gets them on the channel of
-// its uppermost bit and sends them on those above.
+// broadcast sends the numbers of node 0 along a binomial tree: a node receives them on the channel of its highest
+// bit and sends them on the channels above.
 func broadcast(n *node) (p plan) {
 	first := bits.Len(uint(n.rank))
 	from := own
@@ -57,8 +57,8 @@ func checkBroadcast(n *node, round int) error {
 	return nil
 }
 
-// allReduce doubles with each bit the number of nodes whose sum a node has: its own numbers and
-// all that have arrived. It sends the last sum to itself.
+// allReduce exchanges sums with the neighbour of each bit in turn. Each step doubles the number of nodes in a
+// node's sum, which adds its own numbers and all that have arrived. A node sends the last sum to itself.
 func allReduce(*node) (p plan) {
 	data := []int{own}
 	for l := range dims + 1 {

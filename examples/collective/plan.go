@@ -8,15 +8,15 @@ import (
 	"github.com/goroce/roce"
 )
 
-// plan is what a node does in an operation: the channels from which it receives one message
-// each, and what it sends.
+// plan is a node's part of an operation: the channels from which it receives one message each, and the messages
+// that it sends.
 type plan struct {
 	recvs []int
 	sends []step
 }
 
-// step is a message that a node sends when it has received from the channels in after: an area
-// of its memory, the sum of several, or nothing.
+// step is a message that a node sends after it has received from the channels in after. The message is an area of
+// its memory, the sum of several, or empty.
 type step struct {
 	link  int
 	after []int
@@ -46,9 +46,9 @@ func (n *node) message(data []int) roce.SendWR {
 
 // runList posts a plan as one list of tasks and waits for its end.
 //
-// The queue pair of each step waits for the receives before it. The end waits for all receives,
-// and for the acknowledgements of what was sent to others: only then may the program change its
-// numbers. It is on the channel to the node itself, behind what that has to send.
+// The queue pair of each step waits for the receives before it. The end of the list waits for all receives and
+// for the acknowledgements of all messages to others: only then may the program change its numbers. The end is on
+// the channel to the node itself, after the messages of that channel.
 func (n *node) runList(ctx context.Context, p plan) error {
 	tasks := n.recvTasks(p)
 	others, toSelf := 0, 0
@@ -79,8 +79,7 @@ func (n *node) runList(ctx context.Context, p plan) error {
 	return take(ctx, n.done, toSelf+1)
 }
 
-// runSteps runs a plan as a program does without lists: it waits for each message, adds, and
-// posts the next.
+// runSteps runs a plan without lists: the program waits for each message, adds, and posts the next.
 func (n *node) runSteps(ctx context.Context, p plan) error {
 	if bad, err := n.dev.PostTask(n.recvTasks(p)); err != nil {
 		return fmt.Errorf("task %d: %w", bad, err)
@@ -122,7 +121,7 @@ func (n *node) runSteps(ctx context.Context, p plan) error {
 	return receive(p.recvs)
 }
 
-// add sums areas up.
+// add sums areas.
 func (n *node) add(data []int) {
 	b := n.mr.Bytes()[sum*n.numbers*8:]
 	for i := range n.numbers {
@@ -134,7 +133,7 @@ func (n *node) add(data []int) {
 	}
 }
 
-// take takes so many completions off a queue, which must be successes.
+// take takes count completions from a queue. All must be successes.
 func take(ctx context.Context, c *roce.CQ, count int) error {
 	for range count {
 		wc, err := c.Next(ctx)

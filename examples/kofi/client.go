@@ -14,7 +14,7 @@ func (a *application) client(ctx context.Context, info *ofi.Info, private string
 	if err := a.open(info); err != nil {
 		return err
 	}
-	if err := a.ep.Connect(netip.AddrPort{}, []byte(private)); err != nil { // fi_connect, to where info says
+	if err := a.ep.Connect(netip.AddrPort{}, []byte(private)); err != nil { // fi_connect, to the address in info
 		return err
 	}
 	// Do something useful, or wait for the server to accept.

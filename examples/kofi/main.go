@@ -1,11 +1,11 @@
-// Command kofi finalizes connections as the kernel OpenFabrics Interfaces (kOFI) explain it: a server
-// that waits for a request and accepts or rejects it, and a client, with libfabric's connected
-// endpoints (package ofi). Either end may be the same program in C on libfabric's verbs provider.
+// Command kofi finalizes connections as the kernel OpenFabrics Interfaces (kOFI) explain it, with libfabric's
+// connected endpoints (package ofi): a server waits for a request and accepts or rejects it, and a client connects.
+// Either end may be the same program in C on libfabric's verbs provider.
 //
 //	kofi -s ADDRESS PORT	the server
 //	kofi ADDRESS PORT	the client; -private "" is rejected
 //
-// server.go and client.go have the two flows.
+// server.go and client.go have the flows of the two ends.
 package main
 
 import (
@@ -103,14 +103,14 @@ func (a *application) open(info *ofi.Info) (err error) {
 
 // event waits for an event of the endpoint, which must be of a type (fi_eq_sread).
 func (a *application) event(ctx context.Context, want ofi.EventType) (ofi.Event, error) {
-	event, err := a.eq.Read(ctx) // an *ofi.EQError has what fi_eq_readerr tells
+	event, err := a.eq.Read(ctx) // an *ofi.EQError has the data of fi_eq_readerr
 	if err != nil {
 		return event, err
 	}
 	if event.Type != want {
 		return event, fmt.Errorf("unexpected event %v instead of %v", event.Type, want)
 	}
-	if event.Endpoint != a.ep { // of a request it is nil, as is the program's
+	if event.Endpoint != a.ep { // nil for a request; the program's is nil then, too
 		return event, fmt.Errorf("event %v of endpoint %p instead of %p", event.Type, event.Endpoint, a.ep)
 	}
 	return event, nil

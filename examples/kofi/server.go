@@ -44,8 +44,8 @@ func (a *application) server(ctx context.Context, info *ofi.Info) error {
 	return nil
 }
 
-// accept makes an endpoint for a request and accepts it. What cannot be accepted is rejected, with
-// the reason as private data.
+// accept makes an endpoint for a request and accepts it. If that fails, it rejects the request, with the reason as
+// private data.
 func (a *application) accept(request ofi.Event) (err error) {
 	defer func() {
 		if err != nil {

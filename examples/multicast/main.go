@@ -24,9 +24,9 @@ import (
 // options are the user's parameters.
 type options struct {
 	sender     bool
-	bindAddr   netip.Addr // the zero Addr: as the host's routes have it
+	bindAddr   netip.Addr // the zero Addr: the host's routes decide
 	mcastAddr  netip.Addr
-	serverPort string // accepted, and not used by the program in C either
+	serverPort string // accepted and unused, as in the program in C
 	msgCount   int
 	msgLength  int
 	dev        string
@@ -93,7 +93,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// run is main of the C program from where it has its parameters.
+// run is main of the C program after it has read its parameters.
 func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) error {
 	host, err := rdmacm.NewHost(device)
 	if err != nil {
@@ -152,7 +152,7 @@ func (e *example) getCMEvent(ctx context.Context, want rdmacm.EventType) (*rdmac
 	return event, nil
 }
 
-// cmEvents prints events until the function that it returns is called (cm_thread).
+// cmEvents prints events until the returned function is called (cm_thread).
 func (e *example) cmEvents(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -186,9 +186,8 @@ func (e *example) resolveAddr(ctx context.Context) error {
 	return err
 }
 
-// createResources makes the completion queue (the program in C has one for two completions, whatever
-// the number of messages), the queue pair and the memory. The protection domain
-// is the one that the ID has by itself.
+// createResources makes the completion queue, the queue pair and the memory. (The program in C has a completion
+// queue for two completions, whatever the number of messages.) The protection domain is the ID's.
 func (e *example) createResources() (err error) {
 	if e.cq, err = e.id.Device().CreateCQ(e.msgCount); err != nil {
 		return err
@@ -205,7 +204,7 @@ func (e *example) createResources() (err error) {
 	return err
 }
 
-// join joins the group. The event tells how to send to it.
+// join joins the group. The event has the address vector of the group.
 func (e *example) join(ctx context.Context) error {
 	if err := e.id.JoinMulticast(ctx, e.mcastAddr, nil); err != nil {
 		return err
@@ -232,7 +231,7 @@ func (e *example) postSend() error {
 		Imm: uint32(e.id.QP().Num()), AH: e.ah, RemoteQPN: e.remoteQPN, RemoteQKey: e.remoteKey})
 }
 
-// destroyResources destroys what was made. An address handle needs no destroying.
+// destroyResources destroys all objects. The program need not destroy an address handle.
 func (e *example) destroyResources() (err error) {
 	err = e.id.DestroyQP()
 	if e.cq != nil {

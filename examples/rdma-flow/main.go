@@ -4,9 +4,9 @@
 //	rdma-flow -s ADDRESS [PORT]	the server: it prints the port that it listens on
 //	rdma-flow -c ADDRESS PORT	the client
 //
-// Each side tells the other in a SEND where its memory region is. The client then writes into the
-// server's region, reads it back, tells the server with another SEND, and disconnects. A goroutine
-// of each side takes completions; the main goroutine takes connection events.
+// Each side sends the address and key of its memory region in a SEND. The client then writes into the server's
+// region, reads it back, tells the server with another SEND, and disconnects. A goroutine of each side takes
+// completions; the main goroutine takes connection events.
 package main
 
 import (
@@ -51,7 +51,7 @@ type program struct {
 	nic                   *roce.Device
 	id                    *rdmacm.ID // nil: no connection yet
 	recv, send            *roce.MR   // messages
-	rdmaLocal, rdmaRemote *roce.MR   // this side's copy, and what the peer writes and reads
+	rdmaLocal, rdmaRemote *roce.MR   // this side's copy, and the memory that the peer writes and reads
 	peer                  message
 	lastSent              uint32
 	finished, polling     chan struct{} // closed after the last completion that matters, and by the goroutine that takes them
@@ -108,7 +108,7 @@ func (p *program) flow(ctx context.Context, addr netip.AddrPort) (err error) {
 	}
 }
 
-// onEvent does what an event asks for. It returns true when the connection has ended.
+// onEvent handles an event. It returns true when the connection has ended.
 func (p *program) onEvent(ctx context.Context, event *rdmacm.Event) (ended bool) {
 	param := rdmacm.ConnParam{InitiatorDepth: 1, ResponderResources: 1, RNRRetryCount: 7, RetryCount: 7}
 	switch id := event.ID; event.Type {
@@ -137,7 +137,7 @@ func (p *program) onEvent(ctx context.Context, event *rdmacm.Event) (ended bool)
 	return false
 }
 
-// buildConnection makes what the connection needs, posts the first receive, and begins to take completions.
+// buildConnection makes the connection's objects, posts the first receive, and starts to take completions.
 func (p *program) buildConnection(ctx context.Context, id *rdmacm.ID) {
 	pd := p.nic.AllocPD()                                                                                                                                      // ibv_alloc_pd
 	channel := try.Get(p.nic.CreateCompChannel())                                                                                                              // ibv_create_comp_channel
@@ -159,19 +159,19 @@ func (p *program) buildConnection(ctx context.Context, id *rdmacm.ID) {
 	}()
 }
 
-// destroyConnection waits for the last completion and frees what the connection had.
+// destroyConnection waits for the last completion and destroys the connection's objects.
 func (p *program) destroyConnection(ctx context.Context) {
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
 		try.Do(ctx.Err())
 	}
-	p.failed(nil) // nothing has: it ends the goroutine that takes completions
+	p.failed(nil) // without an error: it ends the goroutine that takes completions
 	<-p.polling
 	try.Do(errors.Join(p.id.DestroyQP(), p.send.Close(), p.recv.Close(), p.rdmaLocal.Close(), p.rdmaRemote.Close(), p.id.Destroy()))
 }
 
-// pollCQ takes completions. It asks for the next event before it polls, so that none is missed.
+// pollCQ takes completions. It requests the next event before it polls, so that it misses none.
 func (p *program) pollCQ(ctx context.Context, channel *roce.CompChannel) (err error) {
 	defer try.Catch(&err)
 	for wcs := make([]roce.WC, 1); ; {
@@ -186,14 +186,14 @@ func (p *program) pollCQ(ctx context.Context, channel *roce.CompChannel) (err er
 // postReceive posts a receive for one message (ibv_post_recv).
 func (p *program) postReceive() { try.Do(p.id.PostRecv(0, p.recv.SGE(0, messageSize))) }
 
-// sendMessage tells the peer where the region is, and why.
+// sendMessage sends the peer a message of a type with the address and key of the region.
 func (p *program) sendMessage(t uint32) {
 	try.Get(binary.Encode(p.send.Bytes(), binary.NativeEndian, message{t, p.rdmaRemote.RKey(), p.rdmaRemote.Addr()}))
 	p.lastSent = t
 	try.Do(p.id.PostSend(0, roce.Signaled, p.send.SGE(0, messageSize)))
 }
 
-// pattern returns what the client writes.
+// pattern returns the data that the client writes.
 func pattern() (b []byte) {
 	for i := range regionSize {
 		b = append(b, byte(i*7+i>>8))
@@ -205,7 +205,7 @@ func pattern() (b []byte) {
 func (p *program) onCompletion(ctx context.Context, wc *roce.WC) {
 	if err := wc.Err(); err != nil {
 		select {
-		case <-p.finished: // what the disconnection flushes matters no more
+		case <-p.finished: // completions that the disconnection flushes do not matter
 			return
 		default:
 			try.Do(err)

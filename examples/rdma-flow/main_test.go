@@ -22,7 +22,7 @@ func TestBothEnds(t *testing.T) {
 	ends.WantLines(t, "client", called, "client: what was read is what was written\ndisconnected\n")
 }
 
-// A peer that disconnects before it has written anything is noticed.
+// The server notices a peer that disconnects before it has written anything.
 func TestPeerLeaves(t *testing.T) {
 	var server error
 	ends.Run(t, "listening on port",
@@ -62,7 +62,7 @@ func connectAndLeave(ctx context.Context, addr, port string) error {
 	return errors.Join(id.Disconnect(ctx), id.DestroyEP())
 }
 
-// Nobody listens there: the connection is refused.
+// No server listens: the connection is refused.
 func TestRefused(t *testing.T) {
 	if err := run(t.Context(), []string{"-dev", "127.0.0.1", "-c", "127.0.0.1", "7321"}, io.Discard); err == nil {
 		t.Error("no error")

@@ -68,7 +68,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 		if err != nil {
 			return err
 		}
-		go func() { // a peer that asks and does not answer holds one of 64 places
+		go func() { // a peer that does not complete the handshake holds one of 64 places
 			conn, err := request.Accept(ctx, roce.AcceptConfig{PD: pd, Param: roce.ConnParam{PrivateData: ticket}})
 			<-handshakes
 			if err != nil {
@@ -82,7 +82,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 	}
 }
 
-// use works on the server's memory.
+// use writes to the server's memory, reads it, and counts in it.
 func use(ctx context.Context, nic *roce.Device, addr string) error {
 	conn, err := nic.Dial(ctx, addr, roce.DialConfig{})
 	if err != nil {

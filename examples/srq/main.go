@@ -1,7 +1,7 @@
 // Command srq is the example of shared receive queues of the RDMA Aware Networks manual, srq.c, in
-// Go. Several queue pairs of each side take their receives from one queue. The client sends on all of
-// them until the server's queue may be empty, and waits for a message of the server that all have
-// been received. Either end may be the program in C.
+// Go. Several queue pairs of each side take their receives from one queue. The client sends on all of them until
+// the server's queue may be empty, and waits for a message of the server that it has received all. Either end
+// may be the program in C.
 //
 //	server$ srq -s -a 10.0.0.1
 //	client$ srq -a 10.0.0.1
@@ -152,7 +152,7 @@ func (e *example) awaitCompletion(ctx context.Context) error {
 	return cq.RequestNotify(false)
 }
 
-// receive calls f for every completion of a receive that is there, and posts the receive again.
+// receive calls f for every present completion of a receive, and posts the receive again.
 func (e *example) receive(f func(wc *roce.WC)) error {
 	for wcs := make([]roce.WC, 1); e.srqCQ.Poll(wcs) > 0; {
 		if err := wcs[0].Err(); err != nil {
@@ -224,7 +224,7 @@ func (e *example) runClient(ctx context.Context) (err error) {
 	return nil
 }
 
-// destroyResources disconnects, and destroys what was made. Closing the device closes what is left.
+// destroyResources disconnects, and destroys most objects. Closing the device closes the rest.
 func (e *example) destroyResources(ctx context.Context) (err error) {
 	for _, id := range e.connID {
 		if q := id.QP(); q != nil && q.State() == roce.StateRTS {

@@ -1,11 +1,11 @@
-// Command verbs-rc is the example program of the RDMA Aware Networks manual, RDMA_RC_example.c, in
-// Go: SEND and receive, READ and WRITE between two RC queue pairs. The two ends exchange what the
-// queue pairs need over TCP, in the format of the C program: either end may be that one.
+// Command verbs-rc is the example program of the RDMA Aware Networks manual, RDMA_RC_example.c, in Go: SEND and
+// receive, READ and WRITE between two RC queue pairs. The two ends exchange the data of the queue pairs over TCP
+// in the format of the C program, so either end may be the C program.
 //
 //	server$ verbs-rc -d 10.0.0.1
 //	client$ verbs-rc -d 10.0.0.2 10.0.0.1
 //
-// The functions have the names of the C program, and stand in its order.
+// The functions have the names of the C program, in its order.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/goroce/roce/examples/internal/try"
 )
 
-// The messages, of one length: all are moved with the size of the first.
+// The messages. They have one length, because the program sends all with the size of the first.
 const (
 	msg     = "SEND operation      "
 	readMsg = "RDMA read operation "
@@ -33,7 +33,7 @@ const (
 	msgSize = len(msg) + 1 // with the zero that ends a string in C
 )
 
-// conData is struct cm_con_data_t: what the ends tell each other, packed and in network byte order.
+// conData is struct cm_con_data_t: the data that the ends exchange, packed and in network byte order.
 type conData struct {
 	Addr  uint64
 	RKey  uint32
@@ -106,7 +106,7 @@ func (res *resources) pollCompletion(ctx context.Context) {
 // transfer posts a SEND, READ or WRITE of the whole buffer (post_send) and waits for its completion.
 func (res *resources) transfer(ctx context.Context, opcode roce.Opcode) {
 	try.Do(res.qp.PostSend(&roce.SendWR{Opcode: opcode, Flags: roce.Signaled, SG: []roce.SGE{res.mr.SGE(0, msgSize)},
-		RemoteAddr: res.remoteProps.Addr, RKey: roce.RKey(res.remoteProps.RKey)})) // a SEND does not look at these
+		RemoteAddr: res.remoteProps.Addr, RKey: roce.RKey(res.remoteProps.RKey)})) // a SEND ignores these
 	name := map[roce.Opcode]string{roce.Send: "Send", roce.Read: "RDMA Read", roce.Write: "RDMA Write"}[opcode]
 	fmt.Fprintf(res.out, "%s Request was posted\n", name)
 	res.pollCompletion(ctx)
@@ -150,7 +150,7 @@ func (res *resources) modifyQPToInit() error {
 		roce.AttrState|roce.AttrPKeyIndex|roce.AttrPort|roce.AttrAccess)
 }
 
-// modifyQPToRTR moves it from INIT to RTR: it takes packets of the peer from now on.
+// modifyQPToRTR moves it from INIT to RTR: from now on it accepts packets of the peer.
 func (res *resources) modifyQPToRTR(ctx context.Context, remote conData) error {
 	av := try.Get(res.nic.CreateAH(ctx, roce.AHAttr{DGID: remote.GID, SGIDIndex: res.gidIdx, HopLimit: 1, Port: uint8(res.ibPort)}))
 	return res.qp.Modify(&roce.Attr{State: roce.StateRTR, PathMTU: roce.MTU256, DestQPN: roce.QPN(remote.QPNum), RQPSN: 0, MaxDestRdAtomic: 1, MinRNRTimer: 0x12, AV: av},
@@ -163,7 +163,7 @@ func (res *resources) modifyQPToRTS() error {
 		roce.AttrState|roce.AttrTimeout|roce.AttrRetryCnt|roce.AttrRNRRetry|roce.AttrSQPSN|roce.AttrMaxRdAtomic)
 }
 
-// connectQP tells the peer about the queue pair and the memory, and connects to the peer's.
+// connectQP exchanges the data of queue pair and memory with the peer, and connects the queue pair.
 func (res *resources) connectQP(ctx context.Context) {
 	gid := try.Get(res.nic.QueryGID(res.ibPort, res.gidIdx))
 	local := conData{Addr: res.mr.Addr(), RKey: uint32(res.mr.RKey()), QPNum: uint32(res.qp.Num()), GID: gid}

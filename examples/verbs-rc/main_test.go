@@ -38,7 +38,7 @@ test result is 0
 `)
 }
 
-// freePort is a TCP port that nobody listens on.
+// freePort returns a free TCP port.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", ":0")

@@ -1,7 +1,6 @@
-// Command webserver shows that programs of net.Conn can use RDMA: net/http, over HTTP/1.1 and over
-// HTTP/2 as gRPC uses it, on an rsocket listener. It runs without privileges between two NICs inside
-// the process. With -dev the server is on a network interface, where rocectl and programs under
-// librspreload can connect.
+// Command webserver shows that programs with net.Conn can use RDMA: net/http on an rsocket listener, over HTTP/1.1
+// and over HTTP/2 as gRPC uses it. It runs without privileges between two NICs inside the process. With -dev the
+// server is on a network interface, where rocectl and programs under librspreload can connect.
 //
 //	$ go run ./examples/webserver
 package main
@@ -46,7 +45,7 @@ func main() {
 	log.Print(newServer().Serve(l))
 }
 
-// newServer is an ordinary server. It knows nothing of RDMA.
+// newServer returns an ordinary server, which does not know RDMA.
 func newServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -61,7 +60,7 @@ func newServer() *http.Server {
 	})}
 }
 
-// newClient is an ordinary client that dials by RDMA.
+// newClient returns an ordinary client that dials over RDMA.
 func newClient(nic *roce.Device, http2 bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!http2)
@@ -72,7 +71,7 @@ func newClient(nic *roce.Device, http2 bool) *http.Client {
 		}}}
 }
 
-// demo serves and asks inside the process.
+// demo runs the server and the client inside the process.
 func demo(out io.Writer) error {
 	hub := mem.NewHub(mem.Config{MTU: 4200})
 	server, err := open(hub, "10.0.0.1")

@@ -13,8 +13,8 @@ import (
 // End runs one end of a program, which prints to out.
 type End func(out io.Writer) error
 
-// Run starts the server, waits until it has printed a line that contains ready, and runs the
-// client. It returns what the two have printed, and fails the test if either has failed.
+// Run starts the server, waits until it has printed a line that contains ready, and runs the client. It returns
+// the output of both, and fails the test if either has failed.
 func Run(t *testing.T, ready string, server, client End) (served, called string) {
 	t.Helper()
 	s := &output{awaited: ready, seen: make(chan struct{})}
@@ -49,7 +49,7 @@ func WantLines(t *testing.T, end, printed, lines string) {
 	}
 }
 
-// output keeps what an end prints, and tells when a text is in it.
+// output keeps the output of an end, and signals when it contains a text.
 type output struct {
 	awaited string
 	seen    chan struct{}

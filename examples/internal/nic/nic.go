@@ -1,5 +1,5 @@
-// Package nic opens the device that an example program works on. The programs in C find theirs in
-// ibv_get_device_list or by the address given to librdmacm.
+// Package nic opens the device of an example program. The programs in C find their device in ibv_get_device_list
+// or by the address given to librdmacm.
 package nic
 
 import (
@@ -32,8 +32,8 @@ func Open(dev, peer string) (*roce.Device, error) {
 	return roce.OpenInterface(dev, roce.InterfaceConfig{})
 }
 
-// OpenInterfaceOf opens the network interface that has an address, over UDP sockets. Multicast
-// groups are joined on an interface: a device of Open that has an address alone has none.
+// OpenInterfaceOf opens the network interface that has an address, over UDP sockets. A program joins multicast
+// groups on an interface: a device that Open opens by its address has none.
 func OpenInterfaceOf(addr netip.Addr) (*roce.Device, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {

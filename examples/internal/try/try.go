@@ -1,5 +1,5 @@
-// Package try lets the example programs be read beside their originals in C, where each call is followed by
-// "goto out" in case it fails. Here Do and Get end the function that has deferred Catch, which returns the error.
+// Package try keeps the example programs parallel to their originals in C, which check each call and "goto out" if
+// it fails. Here Do and Get end the function that has deferred Catch, and Catch returns the error.
 //
 //	func (e *example) connect() (err error) {
 //		defer try.Catch(&err)
@@ -8,7 +8,7 @@
 //		return nil
 //	}
 //
-// Programs of more than a page do better without it.
+// Programs of more than a page are better without it.
 package try
 
 import (
@@ -30,20 +30,20 @@ func Main(name string, run func(ctx context.Context, args []string, out io.Write
 // failure is the error that Do and Get hand to Catch.
 type failure struct{ error }
 
-// Do goes on if err is nil.
+// Do returns if err is nil. Otherwise it ends the function that has deferred Catch.
 func Do(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// Get returns what a call has returned, if it has not failed.
+// Get returns v if err is nil. Otherwise it ends the function that has deferred Catch.
 func Get[T any](v T, err error) T {
 	Do(err)
 	return v
 }
 
-// Catch is deferred by the function that Do and Get end, in the same goroutine.
+// Catch recovers from Do and Get, and sets *err. The function that they end must defer it.
 func Catch(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -54,13 +54,13 @@ func Catch(err *error) {
 	}
 }
 
-// Opened is what a program has opened, and closes in reverse.
+// Opened lists what a program has opened, to close it in reverse order.
 type Opened []func() error
 
 // Add notes the function that closes something.
 func (o *Opened) Add(closers ...func() error) { *o = append(*o, closers...) }
 
-// Close closes all, and adds what fails to err. It is deferred before Catch, so that it comes after it.
+// Close closes all, and joins errors to err. Defer it before Catch, so that it runs after Catch.
 func (o *Opened) Close(err *error) {
 	for n := len(*o); n > 0; n-- {
 		*err = errors.Join(*err, (*o)[n-1]())

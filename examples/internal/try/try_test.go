@@ -8,7 +8,8 @@ import (
 
 var errStep, errClose = errors.New("step"), errors.New("close")
 
-// steps opens three things, and fails after the second one if it is told to. It notes what it opens and closes.
+// steps opens three things, and fails after the second one if fail is not nil. It returns the notes of what it
+// opened and closed.
 func steps(fail error) (did []string, err error) {
 	var opened Opened
 	defer opened.Close(&err)
