@@ -1,5 +1,5 @@
-// Package metrics shows what devices count to Prometheus. It is a module of its own, so that programs
-// that do not use it need nothing of Prometheus. docs/watching.md lists the metrics.
+// Package metrics exports the counters of devices to Prometheus. It is a separate module, so that programs that
+// do not use it do not depend on Prometheus. docs/watching.md lists the metrics.
 //
 //	registry.MustRegister(metrics.NewCollector("roce0", device))
 package metrics
@@ -13,9 +13,9 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Collector is a [prometheus.Collector] of one device. A scrape reads the counters of the device
-// once; between scrapes it costs nothing. After the device is closed its counters stay as they are,
-// until the program unregisters the collector.
+// Collector is a [prometheus.Collector] of one device. A scrape reads the counters of the device once; between
+// scrapes the collector does nothing. After the device is closed its counters do not change, until the program
+// unregisters the collector.
 type Collector struct {
 	counters func() roce.Counters
 	descs    []*prometheus.Desc // of families, in their order

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// number gives every counter in v, which may be a struct or an array of them, a number of its own.
+// number gives every counter in v, a struct or array of counters, a different number.
 func number(v reflect.Value, next *uint64) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -54,10 +54,10 @@ func gather(t *testing.T, collectors ...prometheus.Collector) map[float64]int {
 	return seen
 }
 
-// Each counter of a device is in exactly one sample, also one that is added to the device later.
+// Each counter of a device is in exactly one sample. The test finds counters that are added later, too.
 func TestEveryCounter(t *testing.T) {
 	var c roce.Counters
-	n := uint64(1000) // not a value that is something else
+	n := uint64(1000) // no other sample has such a value
 	number(reflect.ValueOf(&c).Elem(), &n)
 	seen := gather(t, newCollector("a", func() roce.Counters { return c }, prometheus.Labels{}))
 	for v := uint64(1001); v <= n; v++ {
@@ -70,7 +70,7 @@ func TestEveryCounter(t *testing.T) {
 	}
 }
 
-// Names and help texts are as Prometheus wants them.
+// Names and help texts follow the conventions of Prometheus.
 func TestConventions(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(newCollector("a", func() roce.Counters { return roce.Counters{} }, prometheus.Labels{}))
@@ -83,7 +83,7 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// Two devices are in one registry, and a closed one is still read.
+// One registry can have two devices, and a scrape still reads a closed one.
 func TestDevices(t *testing.T) {
 	hub := mem.NewHub(mem.Config{})
 	open := func(addr string) *roce.Device {

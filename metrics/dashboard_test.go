@@ -17,7 +17,7 @@ var (
 	eventNames = regexp.MustCompile(`counter=~?"([^"]+)"`)
 )
 
-// The dashboard asks for metrics, labels and counters that there are.
+// All metrics, labels and counters in the dashboard exist.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("grafana/roce.json")
 	if err != nil {

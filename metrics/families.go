@@ -21,12 +21,12 @@ func single(name, help string, kind prometheus.ValueType, value func(c *roce.Cou
 	return family{name, help, nil, kind, func(c *roce.Counters, emit func(uint64, ...string)) { emit(value(c)) }}
 }
 
-// counter is a family of one sample that only grows.
+// counter is a family of one sample of a counter.
 func counter(name, help string, value func(c *roce.Counters) uint64) family {
 	return single(name, help, prometheus.CounterValue, value)
 }
 
-// families are all metrics but roce_device_info. Each counter of a device is in exactly one of them.
+// families are all metrics except roce_device_info. Each counter of a device is in exactly one of them.
 var families = []family{
 	{"roce_protocol_events_total", "Events of all queue pairs, by the name that rxe of Linux gives the counter (hw_counters), or one in its style.",
 		[]string{"counter"}, prometheus.CounterValue, protocolEvents},
@@ -103,7 +103,7 @@ func messages(c *roce.Counters, emit func(uint64, ...string)) {
 	})
 }
 
-// cmEvents are its other counters.
+// cmEvents are the other counters of the connection manager.
 func cmEvents(c *roce.Counters, emit func(uint64, ...string)) {
 	c.CM.Each(func(name string, v uint64) {
 		if !strings.Contains(name, "/") {

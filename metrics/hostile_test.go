@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestAnyName: Linux permits any byte in the name of an interface but a few; a device that has it as its label is
-// collected, or registering it fails. It does not panic.
+// TestAnyName: Linux permits almost any byte in the name of an interface. With such a label a device is collected, or
+// registering it fails; nothing panics.
 func TestAnyName(t *testing.T) {
 	for _, name := range []string{"", "a\"b\\c\n", "eth\xff"} {
 		func() {

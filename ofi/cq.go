@@ -21,7 +21,7 @@ const (
 	FormatData    Format = 3 // and Buf, Data
 )
 
-// OpFlags say what an entry is about, with the values of libfabric.
+// OpFlags are the operation of an entry, with the values of libfabric.
 type OpFlags uint64
 
 const (
@@ -103,15 +103,14 @@ func (q *CQ) detach(e *Endpoint) {
 	}
 }
 
-// Read takes up to len(dst) completions without waiting (fi_cq_read): EAGAIN when
-// there is none. A failed transfer is an *[CQError], alone; what came before it is
-// returned first.
+// Read takes up to len(dst) completions without waiting (fi_cq_read): EAGAIN when there is none. For a failed
+// transfer it returns a *[CQError] and no entries; it returns earlier completions first.
 func (q *CQ) Read(dst []Entry) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for n < len(dst) {
 		if len(q.wcs) == 0 {
-			// No more than can be delivered: another reader may wait for the rest.
+			// Poll only as many as dst takes: another reader may wait for the rest.
 			q.wcs = q.batch[:q.cq.Poll(q.batch[:min(len(q.batch), len(dst)-n)])]
 			if len(q.wcs) == 0 {
 				break
@@ -137,8 +136,8 @@ func (q *CQ) Read(dst []Entry) (n int, err error) {
 	return n, nil
 }
 
-// entry makes an entry of a completion. One of an endpoint that is closed is
-// dropped, unless it brings back a receive of a shared context.
+// entry makes an entry from a completion. It drops completions of a closed endpoint, except those that return a
+// receive of a shared context.
 func (q *CQ) entry(wc *roce.WC) (e Entry, deliver bool, err error) {
 	ep := q.endpoints[wc.QPN]
 	o, ok := q.operation(wc, ep)
@@ -172,7 +171,7 @@ func (q *CQ) entry(wc *roce.WC) (e Entry, deliver bool, err error) {
 	return e, o.flags&opInject == 0, nil
 }
 
-// operation finds what a completion is of. ep is its endpoint, nil if that is closed.
+// operation finds the operation of a completion. ep is its endpoint, nil if that is closed.
 func (q *CQ) operation(wc *roce.WC, ep *Endpoint) (operation, bool) {
 	if s := q.domain.shared(wc.ID); s != nil {
 		return s.taken(wc.ID)

@@ -1,10 +1,10 @@
 // Package ofi is libfabric's connected endpoints (FI_EP_MSG) in Go: fabrics,
-// domains, passive and active endpoints, event queues, completion queues. On the
-// wire it is libfabric's verbs provider (FI_PROTO_RDMA_CM_IB_RC), so a program
-// here talks to one written to libfabric there. It is a thin layer: what it adds
-// to package roce is libfabric's way of saying things.
+// domains, passive and active endpoints, event queues, completion queues. The
+// protocol is that of libfabric's verbs provider (FI_PROTO_RDMA_CM_IB_RC), so the
+// peer may be a program written for libfabric. It is a thin layer that adds
+// libfabric's names and rules to package roce.
 //
-// # What is called what
+// # Names
 //
 //	fi_getinfo, fi_info            GetInfo, Info
 //	fi_fabric, fi_close            OpenFabric, Fabric.Close
@@ -29,12 +29,12 @@
 //	fi_atomic, fi_fetch_atomic, fi_compare_atomic   Endpoint.Atomic, FetchAtomic, CompareAtomic
 //	fi_srx_context                 Domain.OpenSharedRecv
 //
-// Memory is named by the slice itself and the descriptor of the region it is in
+// A program names memory by the slice and the descriptor of its region
 // (FI_MR_LOCAL); the peer names it by address (FI_MR_VIRT_ADDR). Errors wrap the
 // errno that libfabric returns: errors.Is(err, syscall.EAGAIN).
 //
 // # Private data
 //
-// Up to [MaxPrivateData] bytes go with Connect, Accept and Reject, with their
-// length, as the verbs provider sends them.
+// Connect, Accept and Reject send up to [MaxPrivateData] bytes, with their length, as
+// the verbs provider does.
 package ofi

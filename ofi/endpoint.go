@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Endpoint is a connected endpoint (struct fid_ep of FI_EP_MSG). Its methods may
-// be called from any goroutine.
+// Endpoint is a connected endpoint (struct fid_ep of FI_EP_MSG). Any goroutine may
+// call its methods.
 type Endpoint struct {
 	domain  *Domain
 	info    Info
@@ -34,8 +34,7 @@ type Endpoint struct {
 }
 
 // OpenEndpoint makes an endpoint (fi_endpoint) out of an info: from [GetInfo] to
-// connect, from a [ConnRequest] event to accept. ctx is what [Endpoint.Context]
-// returns.
+// connect, from a [ConnRequest] event to accept. [Endpoint.Context] returns ctx.
 func (d *Domain) OpenEndpoint(i *Info, ctx any) (*Endpoint, error) {
 	if i == nil {
 		return nil, fail("endpoint", syscall.EINVAL, "no info")
@@ -52,7 +51,7 @@ func (d *Domain) OpenEndpoint(i *Info, ctx any) (*Endpoint, error) {
 	return e, nil
 }
 
-// Context returns what the endpoint was opened with.
+// Context returns the ctx of [Domain.OpenEndpoint].
 func (e *Endpoint) Context() any { return e.context }
 
 // BindEQ makes the endpoint report its connection to an event queue (fi_ep_bind).
@@ -88,7 +87,7 @@ func (e *Endpoint) BindSharedRecv(s *SharedRecv) error {
 	return e.bind(func() { e.srx = s })
 }
 
-// bind changes what the endpoint is bound to, which is settled by Enable.
+// bind calls f, which binds the endpoint to an object. It fails after Enable.
 func (e *Endpoint) bind(f func()) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,7 +129,7 @@ func (e *Endpoint) Enable() error {
 	return nil
 }
 
-// begin marks the endpoint as connecting, and does the handshake in the background.
+// begin marks the endpoint as connecting, and starts the handshake in the background.
 func (e *Endpoint) begin(op string, handshake func(*roce.QP) (*roce.Conn, error)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,14 +146,14 @@ func (e *Endpoint) begin(op string, handshake func(*roce.QP) (*roce.Conn, error)
 	return nil
 }
 
-// connParam is what the verbs provider asks for.
+// connParam returns the connection parameters of the verbs provider.
 func connParam(private []byte) roce.ConnParam {
 	return roce.ConnParam{PrivateData: private, FlowControl: true, RNRRetryCount: 7}
 }
 
 // Connect begins to connect to a passive endpoint (fi_connect), with up to
-// [MaxPrivateData] bytes for the peer. The zero address is Info.Dest. How it ends
-// says the event queue: [Connected], or an *[EQError].
+// [MaxPrivateData] bytes for the peer. The zero address is Info.Dest. The outcome is an
+// event: [Connected], or an *[EQError].
 func (e *Endpoint) Connect(to netip.AddrPort, data []byte) error {
 	private, err := wrapPrivate("connect", data)
 	if err != nil {
@@ -187,8 +186,7 @@ func (e *Endpoint) Accept(data []byte) error {
 	})
 }
 
-// connect does the handshake and reports how it ended, and later the end of the
-// connection.
+// connect does the handshake and reports the outcome, and later the end of the connection.
 func (e *Endpoint) connect(handshake func(*roce.QP) (*roce.Conn, error)) {
 	c, err := handshake(e.qp)
 	if err != nil {
@@ -228,8 +226,8 @@ func (e *Endpoint) connection(op string) (*roce.Conn, error) {
 	return e.conn, nil
 }
 
-// Shutdown ends the connection (fi_shutdown). What is posted completes with
-// ECANCELED; the peer gets a [Shutdown] event, and so does this side.
+// Shutdown ends the connection (fi_shutdown). Posted work requests complete with
+// ECANCELED; both sides get a [Shutdown] event.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
 	c, err := e.connection("shutdown")
 	if err != nil {
@@ -255,9 +253,9 @@ func (e *Endpoint) Peer() (netip.AddrPort, error) {
 	return c.RemoteAddr(), nil
 }
 
-// Close ends the endpoint and its connection (fi_close), without waiting for the peer: call
-// [Endpoint.Shutdown] before if it must have everything. What is posted gets no entry, and the
-// unread events of the endpoint are dropped. The second time it is net.ErrClosed.
+// Close ends the endpoint and its connection (fi_close), without waiting for the peer. If the
+// peer must get all data, call [Endpoint.Shutdown] before. Posted work requests get no entries,
+// and unread events of the endpoint are dropped. A second call returns net.ErrClosed.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -270,8 +268,8 @@ func (e *Endpoint) Close() error {
 	e.stop()
 	e.running.Wait()
 	if q != nil {
-		// Not with the lock held: a completion queue that is being read locks the
-		// endpoints it has completions of.
+		// Detach without the lock: reading a completion queue locks the endpoints of its
+		// completions.
 		e.txCQ.detach(e)
 		e.rxCQ.detach(e)
 	}
@@ -282,7 +280,7 @@ func (e *Endpoint) Close() error {
 	if c, err := e.connection("close"); err == nil {
 		errs = append(errs, c.Close())
 	} else if r := e.info.Request; r != nil {
-		r.request.Reject(nil) // answered already: nothing to do
+		r.request.Reject(nil) // an error says that the request is answered
 	}
 	if q != nil {
 		errs = append(errs, q.Close())

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/internal/mailbox"
 )
 
-// EventType is what happened, with the values of libfabric.
+// EventType is the type of an event, with the values of libfabric.
 type EventType uint32
 
 const (
@@ -34,8 +34,8 @@ type Event struct {
 	Data     []byte           // the peer's private data
 }
 
-// EQError is an error entry (struct fi_eq_err_entry): a connection that did not
-// come about. It unwraps to Err.
+// EQError is an error entry (struct fi_eq_err_entry): a failed connection attempt. It unwraps
+// to Err.
 type EQError struct {
 	Endpoint  *Endpoint
 	Err       error  // ECONNREFUSED: rejected, ETIMEDOUT: no answer, …
@@ -50,12 +50,12 @@ func (e *EQError) Unwrap() error { return e.Err }
 
 // EQ is an event queue (struct fid_eq). Many endpoints may report to one.
 //
-// It never overruns (FI_EOVERRUN), and has no size to choose: it holds at most one
-// request of each passive endpoint, whose other requests wait in the backlog, and two
-// events of each endpoint. What an endpoint reported goes when the endpoint is closed.
+// It never overruns (FI_EOVERRUN), and a program does not choose its size: it holds at most one
+// request of each passive endpoint, whose other requests wait in the backlog, and two events of
+// each endpoint. Closing an endpoint removes its events.
 type EQ struct{ entries *mailbox.Box[*entry] }
 
-// entry is what is in an event queue: an event or an error.
+// entry is an entry of an event queue: an event or an error.
 type entry struct {
 	Event
 	err   *EQError
@@ -70,7 +70,7 @@ func (f *Fabric) OpenEQ() *EQ {
 // TryRead takes the oldest entry (fi_eq_read), EAGAIN if there is none. An error
 // entry is an *[EQError].
 func (q *EQ) TryRead() (Event, error) {
-	closed := q.entries.Closed() // asked first: an entry may come between
+	closed := q.entries.Closed() // read this first: an entry may come in between
 	e, ok := q.entries.Take()
 	switch {
 	case !ok && closed:
@@ -102,8 +102,7 @@ func (q *EQ) Read(ctx context.Context) (Event, error) {
 	}
 }
 
-// Close closes the queue. What is in it can still be read; what is reported from now on
-// is lost.
+// Close closes the queue. A program can still read its entries; later events are lost.
 func (q *EQ) Close() error {
 	if !q.entries.Close() {
 		return fail("close", roce.ErrClosed, "the event queue is closed already")

@@ -11,9 +11,8 @@ import (
 	"github.com/goroce/roce/ofi"
 )
 
-// The two programs that kernel OpenFabrics Interfaces (kOFI) explains connected
-// endpoints with: a server that waits for a connection request and accepts it, and
-// a client.
+// The two programs with which kernel OpenFabrics Interfaces (kOFI) explains connected
+// endpoints: a server that waits for a connection request and accepts it, and a client.
 func Example() {
 	hub := mem.NewHub(mem.Config{})
 	nic := func(addr string) *roce.Device {
@@ -127,7 +126,7 @@ func client(nic *roce.Device) {
 	ok(ep.BindEQ(eq))
 	ok(ep.BindCQ(queue, true, true))
 	ok(ep.Enable())
-	ok(ep.Connect(netip.AddrPort{}, []byte("Private Data"))) // to where info says
+	ok(ep.Connect(netip.AddrPort{}, []byte("Private Data"))) // to the address in info
 
 	// Do something useful, or wait for the server to accept.
 	event, err := eq.Read(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Fabric is a network that domains and event queues are of (struct fid_fabric).
+// Fabric is a network with domains and event queues (struct fid_fabric).
 type Fabric struct {
 	dev    *roce.Device
 	closed atomic.Bool
@@ -22,7 +22,7 @@ func OpenFabric(i *Info) (*Fabric, error) {
 	return &Fabric{dev: i.Device}, nil
 }
 
-// Close ends the fabric (fi_close). The device stays its owner's. The second time it is
+// Close ends the fabric (fi_close). It does not close the device. A second call returns
 // net.ErrClosed.
 func (f *Fabric) Close() error {
 	if !f.closed.CompareAndSwap(false, true) {
@@ -32,7 +32,7 @@ func (f *Fabric) Close() error {
 }
 
 // Domain is access to a NIC (struct fid_domain): memory, endpoints and completion
-// queues work together within one.
+// queues work together within one domain.
 type Domain struct {
 	dev *roce.Device
 	pd  *roce.PD
@@ -50,11 +50,10 @@ func (f *Fabric) OpenDomain(*Info) (*Domain, error) {
 	return &Domain{dev: f.dev, pd: f.dev.AllocPD()}, nil
 }
 
-// Close ends the domain. EBUSY while something is in it.
+// Close ends the domain. EBUSY while it has objects.
 func (d *Domain) Close() error { return d.pd.Close() }
 
-// Access is what may be done with registered memory, with the values of
-// libfabric.
+// Access is the rights to registered memory, with the values of libfabric.
 type Access uint64
 
 const (
@@ -65,7 +64,7 @@ const (
 	RemoteRead   Access = 1 << 12 // FI_REMOTE_READ
 	RemoteWrite  Access = 1 << 13 // FI_REMOTE_WRITE, atomics included
 	knownAccess         = ReadAccess | WriteAccess | RecvAccess | SendAccess | RemoteRead | RemoteWrite
-	localDefault        = SendAccess | RecvAccess // an access of 0: what libfabric's examples mean by it
+	localDefault        = SendAccess | RecvAccess // an access of 0, as libfabric's examples use it
 )
 
 // rights maps access as the verbs provider does.
@@ -85,11 +84,11 @@ func (a Access) rights() (r roce.Access) {
 // MR is registered memory (struct fid_mr).
 type MR struct{ mr *roce.MR }
 
-// Desc names registered memory in a transfer of this side (fi_mr_desc).
+// Desc names registered memory in a local transfer (fi_mr_desc).
 type Desc = *MR
 
-// RegMR registers memory (fi_mr_reg). Access 0 is for sending and receiving. The
-// peer addresses it by [MR.Addr] and [MR.Key], which the NIC chooses
+// RegMR registers memory (fi_mr_reg). Access 0 permits sending and receiving. The
+// peer addresses the memory by [MR.Addr] and [MR.Key], which the NIC chooses
 // (FI_MR_PROV_KEY).
 func (d *Domain) RegMR(buf []byte, access Access) (*MR, error) {
 	if access&^knownAccess != 0 {
@@ -117,7 +116,7 @@ func (m *MR) Addr() uint64 { return m.mr.Addr() }
 // Close ends the registration.
 func (m *MR) Close() error { return m.mr.Close() }
 
-// piece names buf, which is part of the memory, in a work request.
+// piece returns the scatter/gather element of buf, which is part of the memory.
 func (m *MR) piece(op string, buf []byte) (roce.SGE, error) {
 	if m == nil {
 		return roce.SGE{}, fail(op, syscall.EINVAL, "no descriptor for the memory; register it")

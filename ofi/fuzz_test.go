@@ -33,9 +33,9 @@ func FuzzPrivateData(f *testing.F) {
 	})
 }
 
-// FuzzPeer lets a peer that speaks verbs do what a script says, while the program uses
-// the endpoint. Whatever it does, no call hangs, nothing panics, memory is bounded, each
-// receive completes at most once, and memory beside the region stays as it was.
+// FuzzPeer makes a peer that uses verbs follow a script, while the program uses the endpoint. With every
+// script no call hangs, nothing panics, memory is bounded, each receive completes at most once, and memory
+// beside the region does not change.
 func FuzzPeer(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{64, 5, 1, 0, 5, 0, 1, 4, 1, 3, 3, 0, 130, 2, 6, 7, 8, 3, 9, 10, 11, 12})
@@ -43,7 +43,7 @@ func FuzzPeer(f *testing.F) {
 	tooltest.Fuzz(f, fuzzPeer)
 }
 
-// The same with scripts of chance.
+// The same with random scripts.
 func TestHostilePeers(t *testing.T) { tooltest.Random(t, fuzzPeer) }
 
 // victim is an endpoint with everything it needs.

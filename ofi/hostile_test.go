@@ -29,8 +29,8 @@ func listen(t testing.TB, d *roce.Device, backlog int) (*ofi.PassiveEndpoint, *e
 	return pep, e
 }
 
-// A program that does not read its event queue holds as many requests as the backlog
-// says, and no more. It answers them when it does read, and the others repeat theirs.
+// A program that does not read its event queue holds at most as many requests as the backlog. It answers them
+// when it reads; the senders of other requests repeat them.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
@@ -61,8 +61,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// Of requests whose senders have given up the program sees at most one, which was in its
-// event queue already.
+// The program sees at most one abandoned request: the one that was in its event queue already.
 func TestAbandonedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
@@ -87,7 +86,7 @@ func TestAbandonedRequests(t *testing.T) {
 				break
 			}
 			seen++
-			ev.Info.Request.Reject(nil) // an error: it is over
+			ev.Info.Request.Reject(nil) // it fails: the request is over
 		}
 		if seen > 1 {
 			t.Errorf("%d requests of nobody, want 1", seen)
@@ -119,7 +118,7 @@ func TestPassiveCloseRejects(t *testing.T) {
 	})
 }
 
-// An endpoint that is closed takes along what it reported.
+// Closing an endpoint removes its events.
 func TestCloseTakesEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, client := pair(t, fault.Config{})
@@ -132,7 +131,7 @@ func TestCloseTakesEvents(t *testing.T) {
 	})
 }
 
-// An endpoint can be closed while its completions are read.
+// A program can close an endpoint while it reads its completions.
 func TestCloseDuringRead(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	pep, server := listen(t, a, 0)
@@ -221,8 +220,7 @@ func TestSharedRecvSurvivesEndpoint(t *testing.T) {
 	})
 }
 
-// An endpoint that is closed before it is enabled takes nothing afterwards: its queue is
-// free.
+// Enabling a closed endpoint fails and does not bind its queue.
 func TestEnableAfterClose(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
 	e := newEnd(t, a)

@@ -10,12 +10,12 @@ import (
 	"github.com/goroce/roce/internal/settings"
 )
 
-// MaxPrivateData is how many bytes go with a connection request or its answer:
-// what rdma_cm carries, less the byte that says how many there are.
+// MaxPrivateData is the maximum private data of a connection request or its answer:
+// that of rdma_cm, minus one byte for the length.
 const MaxPrivateData = 55
 
-// Info says what an endpoint is, or shall be (struct fi_info). [GetInfo] makes
-// one; an event of a connection request brings one.
+// Info describes an endpoint (struct fi_info). [GetInfo] returns one; an event of a
+// connection request has one.
 type Info struct {
 	Device *roce.Device   // the NIC (nic, domain_attr->name)
 	Src    netip.AddrPort // src_addr
@@ -36,7 +36,7 @@ const (
 	defaultInject = 256
 )
 
-// complete fills in what was left 0 and refuses what no endpoint can have.
+// complete replaces zeros by defaults and refuses values that no endpoint can have.
 func (i Info) complete() (Info, error) {
 	err := settings.Complete("info",
 		settings.Number{Name: "Info.TxSize", Value: &i.TxSize, Default: defaultSize, Least: 1, Most: roce.MaxWR},
@@ -58,10 +58,9 @@ type Flags uint64
 // Source makes node and service the address of this side (FI_SOURCE).
 const Source Flags = 1 << 57
 
-// GetInfo fills in what an endpoint of a device needs (fi_getinfo): the address of
-// node, an IP address, and service, a port number. With [Source] they are this
-// side's, empty for any; otherwise the peer's. hints may be nil. ENODATA when the
-// device cannot.
+// GetInfo returns the Info of an endpoint of a device (fi_getinfo). node is an IP address, service a port
+// number. With [Source] they are the local address, and may be empty for any; otherwise they are the peer's.
+// hints may be nil. ENODATA: the device cannot satisfy the hints.
 func GetInfo(d *roce.Device, node, service string, flags Flags, hints *Info) (*Info, error) {
 	i := Info{}
 	if hints != nil {

@@ -154,7 +154,7 @@ func TestTransfers(t *testing.T) {
 		check(t, server.ep.Recv(server.mem[:100], server.mr.Desc(), 4))
 		small := []byte("injected")
 		check(t, client.ep.Inject(small))
-		clear(small) // the caller's again
+		clear(small) // the caller may change it
 		if e := server.entry(); string(e.Buf[:e.Len]) != "injected" {
 			t.Errorf("injected: %+v", e)
 		}
@@ -321,7 +321,7 @@ func TestRefusals(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSecondClose: whatever is closed says so the second time.
+// TestSecondClose: closing an object twice returns net.ErrClosed.
 func TestSecondClose(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
 	e := newEnd(t, a)

@@ -24,7 +24,7 @@ type PassiveEndpoint struct {
 }
 
 // OpenPassive makes a passive endpoint that reports to an event queue
-// (fi_passive_ep, fi_pep_bind). ctx is what [PassiveEndpoint.Context] returns.
+// (fi_passive_ep, fi_pep_bind). [PassiveEndpoint.Context] returns ctx.
 func (f *Fabric) OpenPassive(i *Info, eq *EQ, ctx any) (*PassiveEndpoint, error) {
 	if i == nil || i.Device == nil || eq == nil {
 		return nil, fail("passive_ep", syscall.EINVAL, "an info with a device and an event queue are required")
@@ -32,12 +32,12 @@ func (f *Fabric) OpenPassive(i *Info, eq *EQ, ctx any) (*PassiveEndpoint, error)
 	return &PassiveEndpoint{info: *i, eq: eq, context: ctx}, nil
 }
 
-// Context returns what the endpoint was opened with.
+// Context returns the ctx of [Fabric.OpenPassive].
 func (p *PassiveEndpoint) Context() any { return p.context }
 
-// SetBacklog bounds the requests that wait while the program has not read the one
-// before them (fi_control with FI_BACKLOG). More are dropped, and their senders repeat
-// them. It must be called before Listen. 0: 128.
+// SetBacklog limits the requests that wait until the program has read the one before
+// them (fi_control with FI_BACKLOG). More are dropped, and their senders repeat them. Call it
+// before Listen. 0: 128.
 func (p *PassiveEndpoint) SetBacklog(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,9 +48,8 @@ func (p *PassiveEndpoint) SetBacklog(n int) error {
 	return nil
 }
 
-// Listen takes requests from now on (fi_listen): each is a [ConnRequest] event. There is
-// one at a time in the event queue; the others wait in the backlog, where they vanish if
-// their senders give up.
+// Listen starts to take requests (fi_listen): each is a [ConnRequest] event. The event queue has
+// one at a time; the others wait in the backlog, which drops them if their senders give up.
 func (p *PassiveEndpoint) Listen() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +82,8 @@ func (p *PassiveEndpoint) Listen() error {
 	return nil
 }
 
-// offer reports a request and waits until the program has read it. If the endpoint is
-// closed before, the request is rejected.
+// offer reports a request and waits until the program has read it. If the endpoint is closed before, offer
+// rejects the request.
 func (p *PassiveEndpoint) offer(ctx context.Context, r *roce.ConnRequest) {
 	i := p.info
 	i.Src, i.Dest = r.LocalAddr(), r.RemoteAddr()
@@ -103,7 +102,7 @@ func (p *PassiveEndpoint) offer(ctx context.Context, r *roce.ConnRequest) {
 	}
 }
 
-// Name returns the address that is listened on (fi_getname).
+// Name returns the address of the listener (fi_getname).
 func (p *PassiveEndpoint) Name() netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,8 +112,7 @@ func (p *PassiveEndpoint) Name() netip.AddrPort {
 	return p.listener.Addr()
 }
 
-// Close takes no more requests and rejects those that were not read. The second time it is
-// net.ErrClosed.
+// Close ends listening and rejects unread requests. A second call returns net.ErrClosed.
 func (p *PassiveEndpoint) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +128,7 @@ func (p *PassiveEndpoint) Close() error {
 	return err
 }
 
-// ConnReq is a request to connect (fi_info->handle). Answer it by
+// ConnReq is a request to connect (fi_info->handle). Answer it with
 // [Endpoint.Accept] or Reject.
 type ConnReq struct{ request *roce.ConnRequest }
 
@@ -152,8 +150,7 @@ func wrapPrivate(op string, data []byte) ([]byte, error) {
 	return append([]byte{byte(len(data))}, data...), nil
 }
 
-// unwrapPrivate takes it off again. A peer that says more than there is gets what
-// there is.
+// unwrapPrivate removes the length. If the length is too large, it returns all bytes.
 func unwrapPrivate(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

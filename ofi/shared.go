@@ -6,8 +6,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// SharedRecv is a shared receive context (fi_srx_context): receives that several
-// endpoints take from.
+// SharedRecv is a shared receive context (fi_srx_context): several endpoints take receives
+// from it.
 type SharedRecv struct {
 	domain *Domain
 	id     uint64 // in the domain, from 1
@@ -51,8 +51,7 @@ func (d *Domain) shared(wrID uint64) *SharedRecv {
 	return d.srxs[id]
 }
 
-// Recv posts a receive, which completes into the queue of the endpoint whose
-// message takes it.
+// Recv posts a receive. It completes in the queue of the endpoint whose message takes it.
 func (s *SharedRecv) Recv(buf []byte, desc Desc, ctx any) error {
 	sg, err := gather("recv", buf, desc)
 	if err != nil {

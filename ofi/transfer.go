@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// operation is a transfer under way.
+// operation is a posted transfer.
 type operation struct {
 	context any
 	buf     []byte
@@ -69,7 +69,7 @@ func (e *Endpoint) post(op string, wr roce.SendWR, o operation) error {
 	return nil
 }
 
-// again says EAGAIN for a full queue, as libfabric does.
+// again returns EAGAIN for a full queue, as libfabric does.
 func again(op string, err error) error {
 	if isErrno(err, syscall.ENOMEM) {
 		return fail(op, syscall.EAGAIN, "%v", err)
@@ -77,7 +77,7 @@ func again(op string, err error) error {
 	return err
 }
 
-// gather names one slice, none if it is empty.
+// gather returns the scatter/gather list of a slice; it is empty if the slice is.
 func gather(op string, buf []byte, desc Desc) ([]roce.SGE, error) {
 	if len(buf) == 0 {
 		return nil, nil
@@ -95,7 +95,7 @@ func (e *Endpoint) Send(buf []byte, desc Desc, ctx any) error {
 	return e.post("send", roce.SendWR{Opcode: roce.Send, SG: sg}, operation{ctx, buf, OpSend | OpMsg, true})
 }
 
-// SendData is Send with 32 bits that the peer's completion carries (fi_senddata).
+// SendData is Send with 32 bits for the peer's completion (fi_senddata).
 func (e *Endpoint) SendData(buf []byte, desc Desc, data uint32, ctx any) error {
 	sg, err := gather("senddata", buf, desc)
 	if err != nil {
@@ -104,8 +104,8 @@ func (e *Endpoint) SendData(buf []byte, desc Desc, data uint32, ctx any) error {
 	return e.post("senddata", roce.SendWR{Opcode: roce.SendImm, SG: sg, Imm: data}, operation{ctx, buf, OpSend | OpMsg, true})
 }
 
-// Inject sends up to Info.InjectSize bytes, which are the caller's again when it
-// returns, and delivers no completion (fi_inject).
+// Inject sends up to Info.InjectSize bytes and delivers no completion (fi_inject). After it
+// returns, the caller may change them.
 func (e *Endpoint) Inject(buf []byte) error {
 	if len(buf) > e.info.InjectSize {
 		return fail("inject", syscall.EINVAL, "%d bytes, the endpoint injects %d", len(buf), e.info.InjectSize)
@@ -113,7 +113,7 @@ func (e *Endpoint) Inject(buf []byte) error {
 	return e.post("inject", roce.SendWR{Opcode: roce.Send, Inline: buf}, operation{flags: opInject})
 }
 
-// Recv posts a receive (fi_recv). It may be done before the endpoint is connected.
+// Recv posts a receive (fi_recv). A program may call it before the endpoint is connected.
 func (e *Endpoint) Recv(buf []byte, desc Desc, ctx any) error {
 	sg, err := gather("recv", buf, desc)
 	if err != nil {
@@ -132,9 +132,8 @@ func (e *Endpoint) Recv(buf []byte, desc Desc, ctx any) error {
 	return nil
 }
 
-// Cancel takes a posted receive back (fi_cancel): its completion is an error,
-// ECANCELED. ENOENT when there is none with this context, or a message has begun
-// to fill it.
+// Cancel cancels a posted receive (fi_cancel): its completion is an error, ECANCELED. ENOENT: there is none with
+// this context, or a message has begun to fill it.
 func (e *Endpoint) Cancel(ctx any) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,8 +150,8 @@ func (e *Endpoint) Write(buf []byte, desc Desc, addr, key uint64, ctx any) error
 	return e.rma("write", roce.Write, buf, desc, 0, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
 }
 
-// WriteData is Write with 32 bits that a completion of the peer carries, for which
-// it needs a receive posted (fi_writedata).
+// WriteData is Write with 32 bits for a completion of the peer, which takes one of its
+// posted receives (fi_writedata).
 func (e *Endpoint) WriteData(buf []byte, desc Desc, data uint32, addr, key uint64, ctx any) error {
 	return e.rma("writedata", roce.WriteImm, buf, desc, data, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
 }
@@ -191,7 +190,7 @@ func (e *Endpoint) Atomic(op AtomicOp, buf []byte, desc Desc, addr, key uint64, 
 }
 
 // FetchAtomic adds operand to the word ([Sum]), or only reads it ([AtomicRead]),
-// and puts what was there into result (fi_fetch_atomic).
+// and stores the old value in result (fi_fetch_atomic).
 func (e *Endpoint) FetchAtomic(op AtomicOp, operand uint64, result []byte, desc Desc, addr, key uint64, ctx any) error {
 	wr := roce.SendWR{Opcode: roce.FetchAdd, CompareAdd: operand}
 	switch {
@@ -203,8 +202,8 @@ func (e *Endpoint) FetchAtomic(op AtomicOp, operand uint64, result []byte, desc 
 	return e.atomic("fetch_atomic", wr, result, desc, addr, key, ctx)
 }
 
-// CompareAtomic stores operand in the word if it is compare ([CSwap]), and puts
-// what was there into result (fi_compare_atomic).
+// CompareAtomic stores operand in the word if the word equals compare ([CSwap]), and stores the
+// old value in result (fi_compare_atomic).
 func (e *Endpoint) CompareAtomic(op AtomicOp, operand, compare uint64, result []byte, desc Desc, addr, key uint64, ctx any) error {
 	if op != CSwap || len(result) != 8 {
 		return noAtomic("compare_atomic", op, result)

@@ -89,7 +89,7 @@ func open(hub *mem.Hub, addr string, faults fault.Config) (*roce.Device, error) 
 	return roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: []netip.Addr{ip}})
 }
 
-// work has the client write into the server's memory until ctx ends.
+// work makes the client write into the server's memory until ctx ends.
 func work(ctx context.Context, server, client *roce.Device) error {
 	pd := server.AllocPD()
 	shared, err := pd.RegMR(make([]byte, 16<<10), roce.LocalWrite|roce.RemoteWrite)

@@ -60,7 +60,7 @@ func await(t *testing.T, f func() error) {
 	}
 }
 
-// What serve answers can be read by the parser of Prometheus, and the counters grow.
+// The parser of Prometheus can read the answers of serve, and the counters grow.
 func TestText(t *testing.T) {
 	at := started(t)
 	await(t, func() error {
@@ -89,7 +89,7 @@ func TestText(t *testing.T) {
 	})
 }
 
-// Prometheus itself scrapes serve, and answers every question of the dashboard.
+// Prometheus scrapes serve, and answers every query of the dashboard.
 func TestPrometheus(t *testing.T) {
 	program, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -132,7 +132,7 @@ func TestPrometheus(t *testing.T) {
 	})
 }
 
-// runPrometheus has Prometheus scrape a target, and returns its address.
+// runPrometheus starts Prometheus with a target to scrape, and returns its address.
 func runPrometheus(t *testing.T, program, target string) string {
 	t.Helper()
 	dir := t.TempDir()
