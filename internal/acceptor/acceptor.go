@@ -1,6 +1,5 @@
-// Package acceptor takes connection requests and does their handshakes in the
-// background, for listeners whose connections are ready to use when Accept returns
-// them.
+// Package acceptor takes connection requests and does their handshakes in the background. So Accept returns
+// connections that are ready to use.
 package acceptor
 
 import (
@@ -18,41 +17,40 @@ import (
 const (
 	defaultBacklog = 128
 
-	// handshakeTime is how long the oldest handshake may take while others wait for its
-	// place. A peer that is there needs one round trip.
+	// handshakeTime is how long the oldest handshake may take while other requests wait for its
+	// place. An answering peer needs one round trip.
 	handshakeTime = time.Second
 )
 
-// Handshake answers a request. If it fails it has rejected the request and released everything.
+// Handshake answers a request. Before it fails it rejects the request and releases everything.
 // It returns soon after its context has ended.
 type Handshake[C any] func(context.Context, *roce.ConnRequest) (C, error)
 
 // Acceptor does the handshakes of a listener, each on its own goroutine so that a
 // slow peer delays no other. C is the type of the connections.
 //
-// A place is a handshake under way or a connection that waits for Accept. Their
-// number is the backlog. When all places are taken, requests wait in the queue of the
-// listener, which has the same length, and more than these are dropped. If handshakes
-// hold the places, the oldest one is given up for the next request once it has had a
-// second: peers that do not finish cannot keep others out for longer.
+// A place holds a handshake in progress or a connection that waits for Accept. The number of places is the
+// backlog. If all places are taken, requests wait in the queue of the listener, which has the same length; more
+// requests are dropped. If a request waits and the oldest handshake has taken a second, the acceptor aborts that
+// handshake: so peers that do not finish cannot keep others out for longer.
 type Acceptor[C any] struct {
 	listener  *roce.Listener
 	handshake Handshake[C]
 	discard   func(C)
 
 	places   chan struct{} // one token for each place taken
-	accepted chan C        // connections that wait for Accept; has room for all places
+	accepted chan C        // connections that wait for Accept; capacity: all places
 	stop     context.CancelFunc
 	done     chan struct{} // closed when no more connections come
-	err      error         // why, valid then
+	err      error         // the reason, valid after done
 	running  sync.WaitGroup
 	closed   atomic.Bool
 
 	mu       sync.Mutex
-	attempts []*attempt // handshakes under way, oldest first
+	attempts []*attempt // handshakes in progress, oldest first
 }
 
-// attempt is a handshake under way.
+// attempt is a handshake in progress.
 type attempt struct {
 	began  time.Time
 	ctx    context.Context
@@ -105,7 +103,7 @@ func (a *Acceptor[C]) serve(ctx context.Context) {
 	}
 }
 
-// takePlace waits for a place. While it waits it gives up handshakes that take too long.
+// takePlace waits for a place. Meanwhile it aborts handshakes that take too long.
 func (a *Acceptor[C]) takePlace(ctx context.Context) error {
 	for {
 		select {
@@ -118,8 +116,8 @@ func (a *Acceptor[C]) takePlace(ctx context.Context) error {
 	}
 }
 
-// evict gives up the oldest handshake if all places are taken and it has had its time.
-// It returns when to call it again.
+// evict aborts the oldest handshake if all places are taken and its time is over. It returns the delay until the
+// next call.
 func (a *Acceptor[C]) evict() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,12 +127,12 @@ func (a *Acceptor[C]) evict() time.Duration {
 	if left := handshakeTime - time.Since(a.attempts[0].began); left > 0 {
 		return left
 	}
-	a.attempts[0].cancel() // it ends soon and gives its place back
+	a.attempts[0].cancel() // the handshake ends soon and frees its place
 	a.attempts = a.attempts[1:]
 	return handshakeTime
 }
 
-// begin notes a handshake.
+// begin adds a handshake to attempts.
 func (a *Acceptor[C]) begin(ctx context.Context) *attempt {
 	t := &attempt{began: time.Now()}
 	t.ctx, t.cancel = context.WithCancel(ctx)
@@ -144,7 +142,7 @@ func (a *Acceptor[C]) begin(ctx context.Context) *attempt {
 	return t
 }
 
-// end forgets it.
+// end removes a handshake.
 func (a *Acceptor[C]) end(t *attempt) {
 	t.cancel()
 	a.mu.Lock()
@@ -152,8 +150,8 @@ func (a *Acceptor[C]) end(t *attempt) {
 	a.attempts = slices.DeleteFunc(a.attempts, func(o *attempt) bool { return o == t })
 }
 
-// Accept waits for the next connection. net.ErrClosed after Close; if the listener ends
-// by itself, because its device is closed, the reason.
+// Accept waits for the next connection. After Close it returns net.ErrClosed. If the listener has ended because its
+// device was closed, it returns that error.
 func (a *Acceptor[C]) Accept(ctx context.Context) (c C, err error) {
 	select {
 	case <-a.done:
@@ -179,12 +177,11 @@ func (a *Acceptor[C]) reason() error {
 	return a.err
 }
 
-// Addr returns the address and port that is listened on.
+// Addr returns the address and port of the listener.
 func (a *Acceptor[C]) Addr() netip.AddrPort { return a.listener.Addr() }
 
-// Close takes no more connections, gives up the handshakes under way and ends the
-// connections that wait for Accept; those that Accept returned stay. net.ErrClosed the
-// second time.
+// Close ends listening, aborts the handshakes in progress and ends the connections that wait for Accept.
+// Connections that Accept has returned stay. A second call returns net.ErrClosed.
 func (a *Acceptor[C]) Close() error {
 	if !a.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed

@@ -23,7 +23,7 @@ import (
 
 const service = "10.0.0.1:7471"
 
-// network is a switch with a server, a client, and strangers who forge addresses.
+// network is a switch with a server, a client, and strangers that forge addresses.
 type network struct {
 	t              testing.TB
 	server, client *roce.Device
@@ -63,7 +63,7 @@ func (n *network) forge(private []byte) {
 	n.forgeAs(private, func(*cm.REQ) {})
 }
 
-// forgeAs is forge of a request that change has changed.
+// forgeAs is forge with a request that change modifies.
 func (n *network) forgeAs(private []byte, change func(*cm.REQ)) {
 	n.t.Helper()
 	n.forged++
@@ -97,8 +97,7 @@ func (n *network) forgeAs(private []byte, change func(*cm.REQ)) {
 	n.stranger.Flush()
 }
 
-// Requests of strangers who never confirm cost a bounded amount of memory and of
-// goroutines, and a client connects all the same.
+// Requests of strangers that never confirm use bounded memory and goroutines, and a client can still connect.
 func TestFloodOfRequests(t *testing.T) {
 	rsocketHello := append([]byte{1, 2, 1, 0x80}, make([]byte, 36)...)
 	rsocketHello[23] = 2
@@ -194,8 +193,7 @@ func (n *network) listen(backlog int) *acceptor.Acceptor[*roce.Conn] {
 	return a
 }
 
-// Connections that nobody accepts are bounded by the backlog; each one that is accepted
-// makes room for the next. Close ends those that are left.
+// The backlog limits unaccepted connections; each accepted one makes room for the next. Close ends the rest.
 func TestUnaccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -223,7 +221,7 @@ func TestUnaccepted(t *testing.T) {
 			defer c.Close()
 			synctest.Wait()
 			if len(dialed) < backlog+1+i {
-				time.Sleep(10 * time.Second) // a request that was dropped is repeated
+				time.Sleep(10 * time.Second) // the client repeats a dropped request
 			}
 			if got := len(dialed); got != backlog+1+i {
 				t.Fatalf("%d connections after %d Accepts, want %d", got, i+1, backlog+1+i)
@@ -247,7 +245,7 @@ func TestUnaccepted(t *testing.T) {
 	})
 }
 
-// Strangers who hold all places and do not confirm make room after a second.
+// Strangers that hold all places and do not confirm lose a place after a second.
 func TestEvict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

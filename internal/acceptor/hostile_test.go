@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/internal/acceptor"
 )
 
-// Whatever strangers ask, and however many, One goes on to the peer that means it: no
-// failure that they can bring about looks like one of this side.
+// Whatever strangers send, One continues until a real peer connects: no failure that strangers can cause looks
+// like a local one.
 func TestOneAmongStrangers(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

@@ -12,10 +12,9 @@ import (
 // attemptLimit is how long One waits for a peer to confirm.
 const attemptLimit = 5 * time.Second
 
-// One takes requests of a listener until one becomes a connection, for programs that
-// serve one peer at a time: a peer that asks and does not confirm delays them and
-// does not stop them. It fails when ctx ends, when the listener does, or when the
-// handshake fails for a reason that is not the peer's.
+// One takes requests of a listener until one becomes a connection. It is for programs that serve one peer at a
+// time: a peer that does not confirm delays them, but does not stop them. One fails when ctx or the listener ends,
+// or when the handshake fails for a local reason.
 func One[C any](ctx context.Context, l *roce.Listener, handshake Handshake[C]) (C, error) {
 	for {
 		request, err := l.Accept(ctx)
@@ -32,9 +31,8 @@ func One[C any](ctx context.Context, l *roce.Listener, handshake Handshake[C]) (
 	}
 }
 
-// OfPeer reports whether a handshake failed because of the peer or of other peers: it did
-// not answer, refused, or left, or had to make room. The next one may succeed. False: the
-// reason is on this side.
+// OfPeer reports whether a handshake failed because of the peer or other peers: the peer did not answer, refused,
+// disconnected, or was evicted. The next handshake may succeed. False: the reason is local.
 func OfPeer(err error) bool {
 	var refused *roce.RejectError
 	if errors.As(err, &refused) {

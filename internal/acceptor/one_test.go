@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/internal/acceptor"
 )
 
-// A program that serves one peer at a time serves it although strangers asked before,
-// and is told of failures of its own.
+// A program that serves one peer at a time serves its peer even if strangers sent requests before, and gets the
+// errors of local failures.
 func TestOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -65,8 +65,7 @@ func TestOne(t *testing.T) {
 	})
 }
 
-// A flood of strangers that takes the place of the request being answered does not end
-// a program that serves one peer at a time.
+// A flood of requests that evicts the current handshake does not end a program that serves one peer at a time.
 func TestOneInFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -1,8 +1,7 @@
-// Package claim reserves UDP port 4791 of a network interface for one device that gets
-// its packets past the UDP sockets of the kernel: by packet sockets or AF_XDP. While the
-// device is open no other device or program can bind the port there, and the kernel does
-// not answer RoCE packets with ICMP "port unreachable". The kernel ends a claim with the
-// process, however that ends.
+// Package claim reserves UDP port 4791 of a network interface for a device that bypasses the kernel's UDP sockets
+// with packet sockets or AF_XDP. While the device is open no other device or program can bind the port there, and
+// the kernel does not answer RoCE packets with ICMP "port unreachable". The kernel ends a claim when the process
+// ends, even after a crash.
 package claim
 
 // Hint says what to do when the port is taken.

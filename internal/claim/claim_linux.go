@@ -24,11 +24,11 @@ type Claim struct {
 type Config struct {
 	Interface string
 
-	// Share makes a port that is taken a note instead of an error.
+	// Share: if the port is taken, Take returns a note instead of an error.
 	Share bool
 
-	// Super keeps super-packets whole on the way to the sockets, which drop them. Without,
-	// the kernel takes them apart first, also for packet sockets.
+	// Super makes the kernel pass super-packets whole to the sockets, which drop them. Otherwise the kernel segments
+	// them first, even for packet sockets.
 	Super bool
 }
 
@@ -41,7 +41,7 @@ func Take(c Config) (*Claim, []string, error) {
 	k := new(Claim)
 	k.users.Store(1)
 	var notes []string
-	// IPv4 first, always: of two that claim at once, the one that gets it gets both.
+	// Always IPv4 first: if two devices claim at once, the one that gets IPv4 gets both.
 	for _, v := range []struct {
 		name   string
 		family int
@@ -64,11 +64,11 @@ func Take(c Config) (*Claim, []string, error) {
 	return k, notes, nil
 }
 
-// marker is an address that no device has. Of the claims that are by address only one
-// gets it, so there is one on an interface, whatever addresses that has had.
+// marker is an address that no device has. Claims by address bind it, too: so an interface has only one of these,
+// even if its addresses have changed.
 var marker = netip.AddrFrom4([4]byte{127, 0, 47, 91})
 
-// bindEach binds a socket to each address of an IP version that the interface has.
+// bindEach binds a socket to each address of the interface of an IP version.
 func (k *Claim) bindEach(c Config, family int) error {
 	ifi, err := net.InterfaceByName(c.Interface)
 	if err != nil {
@@ -100,7 +100,7 @@ func (k *Claim) bindEach(c Config, family int) error {
 func (k *Claim) bind(c Config, family int, at netip.Addr) (step string, err error) {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
 	if err == unix.EAFNOSUPPORT {
-		return "", nil // no packet arrives by a protocol that the kernel does not have
+		return "", nil // the kernel does not have this IP version, so no packets arrive
 	}
 	if err != nil {
 		return "socket", err
@@ -129,21 +129,21 @@ func (k *Claim) bind(c Config, family int, at netip.Addr) (step string, err erro
 		to.Addr = at.As16()
 	}
 	unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
-	// Addresses that wait for duplicate address detection are ours, too.
+	// Permit addresses that wait for duplicate address detection.
 	unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
 	// Otherwise the kernel logs packets without checksum before it drops them.
 	unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
 	return "bind", unix.Bind(fd, to)
 }
 
-// Share adds a user of the claim, which must call Release too.
+// Share adds a user of the claim. The user must call Release, too.
 func (k *Claim) Share() *Claim {
 	k.users.Add(1)
 	return k
 }
 
-// Hand hands over the descriptors of the claim, which lasts until the caller, and whoever has
-// duplicates, closes them.
+// Hand returns the descriptors of the claim to a new owner. The claim lasts until the caller and all holders of
+// duplicates have closed them.
 func (k *Claim) Hand() []int {
 	fds := k.fds
 	k.fds = nil

@@ -1,15 +1,14 @@
-// Package deadline has a heap of deadlines: of queue pairs in package nic, of connections in
-// package cm.
+// Package deadline has a heap of deadlines. Package nic uses it for queue pairs, package cm for connections.
 package deadline
 
 import "github.com/goroce/roce/mono"
 
-// Heap orders the owners of timers by deadline. It is intrusive: a [Timer] knows its place, so
-// moving one costs no search and no allocation. The zero value is empty.
+// Heap orders the owners of timers by deadline. It is intrusive: a [Timer] knows its place, so moving a timer needs
+// no search and no allocation. The zero value is empty.
 type Heap[T any] []entry[T]
 
-// entry has a copy of the deadline: comparing deadlines then reads no owner, which among
-// thousands is in no cache.
+// entry has a copy of the deadline, so that comparing entries does not read their owners: with thousands of owners
+// most are not in the cache.
 type entry[T any] struct {
 	at    mono.Time
 	timer *Timer
@@ -30,7 +29,7 @@ func (h Heap[T]) Next() mono.Time {
 	return h[0].at
 }
 
-// Due returns the owner of the earliest deadline. ok is false if that has not come.
+// Due returns the owner of the earliest deadline if that has come. Otherwise ok is false.
 func (h Heap[T]) Due(now mono.Time) (owner T, ok bool) {
 	if len(h) == 0 || now < h[0].at {
 		return owner, false
@@ -67,7 +66,7 @@ func (h *Heap[T]) Set(t *Timer, owner T, at mono.Time) {
 	}
 }
 
-// place puts e into place i, or where the order wants it instead, above or below.
+// place puts e into place i, or into the place above or below that the order requires.
 func (h Heap[T]) place(i int, e entry[T]) {
 	for i > 0 {
 		parent := (i - 1) / 2

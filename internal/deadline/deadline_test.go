@@ -62,7 +62,7 @@ func TestHeap(t *testing.T) {
 	}
 }
 
-// TestAllocs: a heap that has had as many timers allocates nothing.
+// TestAllocs: a heap that once had as many timers allocates nothing.
 func TestAllocs(t *testing.T) {
 	var h Heap[int]
 	timers := make([]Timer, 100)

@@ -1,13 +1,11 @@
-// Package doze lets a goroutine sleep at sockets that are read and written
-// without blocking.
+// Package doze makes a goroutine sleep until non-blocking sockets are ready.
 //
-// Sleeping in poll(2) would keep the goroutine's P in a system call: what becomes
-// ready meanwhile waits until the runtime's monitor takes the P away, which takes
-// it up to 10 ms. So the goroutine sleeps at the runtime's poller instead. The
-// sockets are not registered there but in an epoll of ours that is, where each
-// is armed for one event just before the sleep, and disarmed after it: packets that come while no goroutine
-// sleeps wake no thread. Sockets at which no goroutine has ever slept, as those of a device
-// that polls, are not registered at all, which saves time for each packet.
+// Sleeping in poll(2) would keep the goroutine's P in a system call: goroutines that become ready meanwhile would
+// wait until the runtime's monitor takes the P away, up to 10 ms. So the goroutine sleeps in the runtime's poller
+// instead. The sockets are registered in an epoll of this package, and that epoll in the runtime's poller. Each
+// socket is armed for one event just before the sleep and disarmed after it, so packets that come while no
+// goroutine sleeps wake no thread. Sockets on which no goroutine has ever slept, like those of a polling device, are
+// not registered, which saves time for each packet.
 package doze
 
 import (
@@ -22,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sleeper is where one goroutine at a time sleeps, and any goroutine wakes it.
+// Sleeper lets one goroutine at a time sleep, and any goroutine wake it.
 type Sleeper struct {
 	fds   []int
-	armed []uint32 // events each is armed for; 0: it had one, or has never been
-	known int      // fds[:known] are in the epoll; before the first sleep none is
+	armed []uint32 // events that each descriptor is armed for; 0: not armed
+	known int      // fds[:known] are in the epoll; 0 before the first sleep
 
 	epoll int      // of fds and event
-	file  *os.File // of epoll, known to the runtime's poller
+	file  *os.File // of epoll, registered in the runtime's poller
 	conn  syscall.RawConn
 	event int // an eventfd that ends a nap
 	look  func(uintptr) bool
@@ -37,7 +35,7 @@ type Sleeper struct {
 	woken   atomic.Bool
 	napping atomic.Bool // in ppoll
 
-	// Of the sleep.
+	// State of the current sleep.
 	want   uint32
 	sole   bool // only the first descriptor counts
 	broken bool
@@ -47,8 +45,7 @@ type Sleeper struct {
 	events [8]unix.EpollEvent
 }
 
-// New returns a sleeper at fds, which stay the caller's and must be open until
-// [Sleeper.Close].
+// New returns a sleeper for fds. The caller owns them and must keep them open until [Sleeper.Close].
 func New(fds ...int) (*Sleeper, error) {
 	s := &Sleeper{fds: fds, armed: make([]uint32, len(fds)), event: -1}
 	s.look = s.ready
@@ -56,7 +53,7 @@ func New(fds ...int) (*Sleeper, error) {
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	// The runtime's poller takes what is not blocking only.
+	// The runtime's poller takes only non-blocking descriptors.
 	unix.SetNonblock(s.epoll, true)
 	s.file = os.NewFile(uintptr(s.epoll), "epoll")
 	if err := s.setUp(); err != nil {
@@ -66,25 +63,24 @@ func New(fds ...int) (*Sleeper, error) {
 	return s, nil
 }
 
-// Add adds a descriptor, which stays the caller's like those of New. Call it before the first
-// sleep.
+// Add adds a descriptor that the caller owns. Call it before the first sleep.
 func (s *Sleeper) Add(fd int) {
 	s.fds, s.armed = append(s.fds, fd), append(s.armed, 0)
 }
 
-// Sole says whether sleeps from now on watch the first descriptor only. Another one may still
-// end one sleep, if it was watched before. The goroutine that sleeps calls it.
+// Sole sets whether later sleeps watch only the first descriptor. A descriptor that was watched before may still end
+// one sleep. The sleeping goroutine calls it.
 func (s *Sleeper) Sole(on bool) { s.sole = on }
 
 // eventID marks events of the eventfd in the epoll. Those of fds have their index.
 const eventID = -1
 
-// setUp does all of New behind the epoll.
+// setUp does the part of New after the creation of the epoll.
 func (s *Sleeper) setUp() (err error) {
 	if s.conn, err = s.file.SyscallConn(); err != nil {
 		return err
 	}
-	// Without the runtime's poller a sleep would not sleep.
+	// Fail if the descriptor is not in the runtime's poller: a sleep would return at once.
 	if err := s.file.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("register at the runtime's poller: %w", err)
 	}
@@ -96,13 +92,12 @@ func (s *Sleeper) setUp() (err error) {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, s.event, &e))
 }
 
-// nap is what is slept in ppoll: the runtime's poller counts in milliseconds.
+// nap is the longest sleep in ppoll: the runtime's poller has a resolution of milliseconds.
 const nap = 500 * time.Microsecond
 
-// Sleep returns when one of the descriptors can be read, or, if room, the first
-// can be written; when d is over, unless that is negative; or when a goroutine calls
-// [Sleeper.Wake] or has called it since the last sleep. Broken is whether a descriptor is
-// in error or hung up.
+// Sleep returns when one of the descriptors is readable; if room is set, also when the first one is writable;
+// after d, unless d is negative; or when a goroutine calls [Sleeper.Wake], or has called it since the last sleep.
+// broken says whether a descriptor has an error or is hung up.
 func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Errno) {
 	s.want = unix.EPOLLIN
 	if room {
@@ -119,7 +114,7 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 		if d > 0 {
 			end = time.Now().Add(d)
 		}
-		// First, or it could undo what a Wake does.
+		// Set this first: later it could undo a Wake.
 		s.file.SetReadDeadline(end)
 		if err := s.conn.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			s.errno = unix.EBADF
@@ -130,8 +125,8 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 	return s.broken, s.errno
 }
 
-// disarm is for what ended otherwise than by an event: packets that come while nobody sleeps would make the
-// epoll ready, each of them, and wake a thread of the runtime that waits there.
+// disarm disarms the descriptors after a sleep that no event ended. Otherwise each packet that comes while no
+// goroutine sleeps would make the epoll ready, and wake a thread of the runtime.
 func (s *Sleeper) disarm() {
 	for i, fd := range s.fds[:s.known] {
 		if s.armed[i] != 0 && s.arm(unix.EPOLL_CTL_MOD, i, fd, 0) == 0 {
@@ -140,7 +135,7 @@ func (s *Sleeper) disarm() {
 	}
 }
 
-// arm asks for one event of a descriptor.
+// arm requests one event of a descriptor.
 func (s *Sleeper) arm(how, i, fd int, want uint32) unix.Errno {
 	e := unix.EpollEvent{Events: want | unix.EPOLLONESHOT, Fd: int32(i)}
 	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(how), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
@@ -168,7 +163,7 @@ func (s *Sleeper) ready(uintptr) bool {
 			how = unix.EPOLL_CTL_ADD
 		}
 		if errno := s.arm(how, i, fd, want); errno != 0 {
-			s.errno = errno // the kernel has no memory, or the user has too many of these
+			s.errno = errno // the kernel has no memory, or the user has too many watches
 			return true
 		}
 		s.armed[i] = want
@@ -219,16 +214,16 @@ var past = time.Unix(1, 0)
 func (s *Sleeper) Wake() {
 	switch {
 	case s.woken.Swap(true):
-		// The goroutine that woke it before ends the sleep, too.
+		// An earlier Wake already ends the sleep.
 	case s.napping.Load():
-		one := [8]byte{7: 1} // any byte order: it is only not zero
+		one := [8]byte{7: 1} // not zero in any byte order
 		unix.Write(s.event, one[:])
 	default:
 		s.file.SetReadDeadline(past)
 	}
 }
 
-// Close releases what the sleeper holds. No goroutine may sleep. A nil Sleeper holds nothing.
+// Close releases the sleeper's resources. No goroutine may sleep. A nil Sleeper has none.
 func (s *Sleeper) Close() {
 	if s == nil {
 		return

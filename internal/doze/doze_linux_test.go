@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/internal/scarce"
 )
 
-// The two ways to sleep, and none: each a duration that takes it.
+// ways are the two ways to sleep, and no sleep, each with a duration that selects it.
 var ways = []struct {
 	name string
 	d    time.Duration
@@ -64,8 +64,8 @@ func sleep(t *testing.T, s *Sleeper, d time.Duration, room bool) {
 	}
 }
 
-// TestReadable: what is there before the sleep ends it, and what comes during it;
-// again and again, also if it was not read.
+// TestReadable: data that came before the sleep end it, as do data that come during it. Unread data end every later
+// sleep.
 func TestReadable(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -98,8 +98,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// TestEnd: a sleep at which nothing happens lasts as long as it should, and one
-// of no length not at all.
+// TestEnd: a sleep without an event lasts for its duration, and a sleep of duration 0 returns at once.
 func TestEnd(t *testing.T) {
 	s, _, _ := newPair(t)
 	for _, d := range []time.Duration{0, nap / 2, nap - 1, nap, 3 * nap} {
@@ -111,8 +110,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestRoom: who waits for room sleeps while there is none, and is waked by what
-// can be read all the same; who does not is not waked by room.
+// TestRoom: a sleep with room lasts while there is no room, and readable data end it, too. Room does not end a sleep
+// without room.
 func TestRoom(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -137,8 +136,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestSole: a sleep at the first descriptor only is not ended by the others, but for one that
-// was watched before; a sleep at all of them is.
+// TestSole: only the first descriptor ends a sleep after Sole(true), except one that was watched before. Every
+// descriptor ends a sleep after Sole(false).
 func TestSole(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -166,7 +165,7 @@ func TestSole(t *testing.T) {
 	}
 }
 
-// TestWake: a Wake ends the sleep there is, or the next one, and only that.
+// TestWake: a Wake ends the current sleep, or the next one, and only that.
 func TestWake(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -179,7 +178,7 @@ func TestWake(t *testing.T) {
 				done.Go(s.Wake)
 				sleep(t, s, w.d, false)
 				done.Wait()
-				sleep(t, s, 0, false) // a second Wake it may have been
+				sleep(t, s, 0, false) // takes a possible second Wake
 			}
 		})
 	}
@@ -192,7 +191,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestBroken: a descriptor that is hung up says so.
+// TestBroken: Sleep reports a descriptor that is hung up.
 func TestBroken(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -254,18 +253,18 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// closer makes an io.Closer of a Sleeper.
+// closer turns a Sleeper into an io.Closer.
 type closer struct{ *Sleeper }
 
 func (c closer) Close() error { c.Sleeper.Close(); return nil }
 
-// TestNewFails: what fails leaves nothing open.
+// TestNewFails: a failed New leaves no descriptor open.
 func TestNewFails(t *testing.T) {
 	open := func() (io.Closer, error) {
 		s, err := New(0)
 		return closer{s}, err
 	}
-	debug.SetGCPercent(-1) // no finalizer closes what is left
+	debug.SetGCPercent(-1) // no finalizer closes leaked descriptors
 	defer debug.SetGCPercent(100)
 	scarce.Descriptors(t, open)
 	calls := []scarce.Call{
@@ -280,11 +279,11 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestSleepFails: a sleep that fails half way, for want of memory for some of the
-// descriptors, does not make the next ones fail.
+// TestSleepFails: a sleep that fails half way, because memory for some descriptors is missing, does not make later
+// sleeps fail.
 func TestSleepFails(t *testing.T) {
 	s, fd, _ := newPair(t)
-	file, err := os.CreateTemp(t.TempDir(), "") // an epoll does not take files
+	file, err := os.CreateTemp(t.TempDir(), "") // an epoll refuses files
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,8 +304,8 @@ func TestSleepFails(t *testing.T) {
 	sleep(t, s, -1, false)
 }
 
-// What comes after a sleep must not make the epoll ready: a thread of the runtime waits there, and each packet
-// would wake it.
+// Packets after a sleep must not make the epoll ready: a thread of the runtime waits for it, and each packet would
+// wake that thread.
 func TestDisarmed(t *testing.T) {
 	for _, end := range []struct {
 		name  string

@@ -20,8 +20,7 @@ var kinds = map[unix.Errno]error{
 	unix.EAFNOSUPPORT: link.ErrUnsupported, unix.EOPNOTSUPP: link.ErrUnsupported,
 }
 
-// Fail makes an error of an errno that a driver met with on an interface. hints says what to
-// do about it.
+// Fail makes an error from an errno that a driver got on an interface. hints says what to do about it.
 func Fail(driver, op, ifname string, errno unix.Errno, hints map[unix.Errno]string) *errs.Error {
 	e := link.Fail(driver, op, ifname, nil, errno, "")
 	if kind := kinds[errno]; kind != nil {

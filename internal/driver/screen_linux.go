@@ -13,44 +13,43 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Screen is the early drop of drivers whose sockets take classic BPF programs, which need no
-// privilege. It implements link.FloodFilter.
+// Screen drops packets early, for drivers whose sockets take classic BPF programs. These need no privilege. It
+// implements link.FloodFilter.
 //
-// The program accepts packets from the peers of connected queue pairs, and packets to queue
-// pairs that take them from every address. Of a super-packet the program sees the first packet
-// only, and the others may be to other queue pairs. So it does not check that a peer's packet is
-// to the queue pair of that peer. And while there are queue pairs that take packets from every
-// address, it accepts packets to those that are paused or gone as well: their senders may not
-// know it, and send to both. A sender to a queue pair that never was is no peer.
+// The program accepts packets from the peers of connected queue pairs, and packets to queue pairs that take them
+// from every address. It sees only the first packet of a super-packet, and the others may be to other queue pairs.
+// So it does not check that a peer's packet is to the queue pair of that peer. While there are queue pairs that
+// take packets from every address, it also accepts packets to paused and closed queue pairs: their senders may not
+// know that, and may send to both kinds in one super-packet. A sender to a queue pair that never existed is no peer.
 //
-// The kernel counts the packets that a classic program drops among the drops of the socket, or
-// not at all, and each change needs a new program. So the program is attached only during a
-// flood: for screenFirst after [Screen.Flooded], twice as long if the flood goes on, and so on.
+// The kernel counts packets that a classic program drops as drops of the socket, or not at all, and each change
+// needs a new program. So the program is attached only during a flood: for screenFirst after [Screen.Flooded],
+// twice as long if the flood continues, and so on.
 type Screen struct {
 	count   *link.Counters
-	install func(*Screened) error // attaches the program; nil: the sockets take everything again
+	install func(*Screened) error // attaches the program; nil: the sockets accept everything again
 
 	mu      sync.Mutex
 	accepts Screened
 	on      bool
 	closed  bool
-	timer   *time.Timer   // ends it
-	length  time.Duration // how long it is attached
-	ended   time.Time     // when it was detached last
+	timer   *time.Timer   // detaches the program
+	length  time.Duration // how long the program is attached
+	ended   time.Time     // when the program was last detached
 }
 
 const (
-	// maxProgram is how many instructions a program of the screen has at most. Linux takes
-	// 4096, but a change of a queue pair must not take long.
+	// maxProgram is the maximum length of a program in instructions. Linux permits 4096, but a change of a queue
+	// pair must not take long.
 	maxProgram = 1000
 
 	screenFirst = time.Second
 	screenMost  = time.Minute
-	screenAgain = 5 * time.Second // a flood that is noticed within this time went on
+	screenAgain = 5 * time.Second // a flood within this time continues the last one
 )
 
-// NewScreen returns the screen of a device. install attaches a program to all its sockets. The
-// screen counts floods in count.
+// NewScreen returns the screen of a device. install attaches a program to all sockets of the device. The screen
+// counts floods in count.
 func NewScreen(count *link.Counters, install func(*Screened) error) *Screen {
 	return &Screen{count: count, install: install, accepts: Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}}
 }
@@ -76,7 +75,7 @@ func (s *Screen) Forget(n bth.QPN) {
 	}
 }
 
-// Drops implements link.Filter. What the kernel counts is among the drops of the Port.
+// Drops implements link.Filter. The drops that the kernel counts are among those of the Port.
 func (s *Screen) Drops() link.FilterDrops { return link.FilterDrops{} }
 
 // Flooded implements link.FloodFilter.
@@ -97,15 +96,15 @@ func (s *Screen) Flooded() {
 	s.timer = time.AfterFunc(s.length, s.detach)
 }
 
-// attach attaches the program if there is a flood; none if it would be too long, or if the
-// kernel has no memory for it. The caller holds the lock.
+// attach attaches the program during a flood. It attaches none if the program would be too long, or if the kernel
+// has no memory for it. The caller holds the lock.
 func (s *Screen) attach() {
 	if s.on && (s.accepts.size() > maxProgram || s.install(&s.accepts) != nil) {
 		s.install(nil)
 	}
 }
 
-// detach ends the screen.
+// detach removes the program.
 func (s *Screen) detach() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,15 +128,15 @@ func (s *Screen) Close() {
 	}
 }
 
-// Screened is what a Screen accepts. There may be many queue pairs and few peers, so a queue pair
-// has the number of its peer, not the address.
+// Screened lists the queue pairs and peers whose packets a Screen accepts. There may be many queue pairs and few
+// peers, so a queue pair has the number of its peer, not the address.
 type Screened struct {
 	admitted  map[bth.QPN]peer
-	open      int // of these queue pairs, those that take packets from every address
+	open      int // how many of these queue pairs take packets from every address
 	peers     []peerAddress
 	byAddress map[bth.GID]peer
-	unused    []peer    // numbers of peers that are no more
-	left      []bth.QPN // the last maxLeft queue pairs that are paused or gone, oldest first
+	unused    []peer    // free numbers of peers
+	left      []bth.QPN // the last maxLeft paused or closed queue pairs, oldest first
 }
 
 // peer is a place in Screened.peers, plus 1. anyPeer stands for every address.
@@ -151,12 +150,10 @@ type peerAddress struct {
 	users int // queue pairs with this peer; 0: the place is free
 }
 
-// maxLeft is how many queue pairs that are paused or gone a screen remembers. Each makes the
-// program longer.
+// maxLeft is how many paused or closed queue pairs a screen remembers. Each makes the program longer.
 const maxLeft = 64
 
-// admit adds a queue pair, or gives it another source, and reports whether other packets are
-// accepted than before.
+// admit adds a queue pair, or changes its source. It reports whether the set of accepted packets has changed.
 func (s *Screened) admit(n bth.QPN, from bth.GID) (changed bool) {
 	old, known := s.admitted[n]
 	if known && s.address(old) == from {
@@ -170,7 +167,7 @@ func (s *Screened) admit(n bth.QPN, from bth.GID) (changed bool) {
 	return known && s.release(old) || fresh
 }
 
-// forget removes a queue pair and reports whether other packets are accepted than before.
+// forget removes a queue pair and reports whether the set of accepted packets has changed.
 func (s *Screened) forget(n bth.QPN) (changed bool) {
 	old, known := s.admitted[n]
 	if !known {
@@ -228,8 +225,8 @@ func (s *Screened) release(p peer) (fewer bool) {
 	return true
 }
 
-// openNumbers lists the queue pairs to which packets from every address are accepted: those that
-// take them, and if there are some those that are paused or gone.
+// openNumbers lists the queue pairs that get packets from every address: those that take such packets and, if
+// there are any, the paused and closed ones.
 func (s *Screened) openNumbers() (list []bth.QPN) {
 	if s.open == 0 {
 		return nil
@@ -249,11 +246,11 @@ const (
 	v6Source = netOff + 8
 
 	prologLen = 16 // at most, of Program
-	openLen   = 2  // for a queue pair that is open or left
+	openLen   = 2  // for a queue pair in open or left
 	peerLen   = 9  // at most, for a peer
 )
 
-// size is how many instructions the program has at most.
+// size returns the maximum length of the program in instructions.
 func (s *Screened) size() int {
 	return prologLen + openLen*(s.open+len(s.left)) + peerLen*len(s.byAddress)
 }

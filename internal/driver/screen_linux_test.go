@@ -9,8 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// What a screen accepts is what the queue pairs take that were admitted last and are neither
-// paused nor gone.
+// A screen accepts exactly the packets for queue pairs that were admitted and are neither paused nor closed.
 func TestScreened(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}
@@ -61,7 +60,7 @@ func TestScreened(t *testing.T) {
 	}
 }
 
-// A change is reported exactly if another packet is accepted or dropped than before.
+// A change is reported exactly if the verdict on some packet has changed.
 func TestScreenedChange(t *testing.T) {
 	a, b := bth.GID{15: 1}, bth.GID{15: 2}
 	s := Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}

@@ -1,5 +1,5 @@
-// Package driver has what the drivers of Linux sockets share: the wait at their sockets, the
-// state of the link, socket buffers, finding the interface, and errors.
+// Package driver has the shared parts of drivers of Linux sockets: waiting for the sockets, the state of the link,
+// socket buffers, finding the interface, and errors.
 package driver
 
 import (
@@ -22,24 +22,23 @@ import (
 type Socket struct {
 	FD      int       // -1: not opened yet
 	Desc    link.Info // without Mode
-	Gate    gate.Gate // FD is in use
+	Gate    gate.Gate // held while FD is in use
 	Count   *link.Counters
 	Sleeper *doze.Sleeper
 	MADs    *Socket // receives the management datagrams, nothing else; nil: they arrive with the data
 	Reads   madqueue.Schedule
 
-	// Fail makes an error of an errno, with what to do about it.
+	// Fail makes an error from an errno, with advice.
 	Fail func(op string, errno unix.Errno) *errs.Error
 
-	Dropped atomic.Uint32 // the kernel's count of what it has dropped, when it was last asked
+	Dropped atomic.Uint32 // the kernel's count of drops when it was last read
 
-	Backlog atomic.Bool // Recv has packets left that the kernel does not know of
-	Starved atomic.Bool // packets are left for want of room in the socket: Wait waits for room, too
-	Crowded atomic.Bool // packets are left for want of room behind it: Wait ends after roomTick
+	Backlog atomic.Bool // Recv has packets left that the kernel has already delivered
+	Starved atomic.Bool // packets wait for room in the socket: Wait waits for room, too
+	Crowded atomic.Bool // packets wait for room below the socket: Wait ends after roomTick
 }
 
-// roomTick is how long a sender without room behind the socket waits at most before it
-// tries again.
+// roomTick is the longest wait of a sender without room below the socket before it tries again.
 const roomTick = time.Millisecond
 
 // Split makes mads the socket of the management datagrams.
@@ -56,7 +55,7 @@ func (s *Socket) Wait(d time.Duration) error {
 	defer s.Gate.Leave()
 	switch {
 	case s.Backlog.Load() || s.MADs != nil && s.MADs.Backlog.Load():
-		d = 0 // but a Wake must be taken note of
+		d = 0 // still sleep, to take a Wake
 	case s.Crowded.Load() && (d < 0 || d > roomTick):
 		d = roomTick
 	}
@@ -82,15 +81,14 @@ func (s *Socket) Wake() {
 	}
 }
 
-// Await makes Wait wait for room, too, also a Wait that is in progress. room is Starved or
-// Crowded.
+// Await makes Wait wait for room, too, including a Wait in progress. room is Starved or Crowded.
 func (s *Socket) Await(room *atomic.Bool) {
 	if !room.Swap(true) {
 		s.Wake()
 	}
 }
 
-// Unblock ends what Await began.
+// Unblock undoes Await.
 func (s *Socket) Unblock() {
 	for _, room := range []*atomic.Bool{&s.Starved, &s.Crowded} {
 		if room.Load() {
@@ -102,9 +100,8 @@ func (s *Socket) Unblock() {
 // OnLink implements link.Port.
 func (s *Socket) OnLink(f func(up bool)) { s.Count.OnLink(f) }
 
-// LinkState asks the kernel about the interface. It returns nil if the link is up or not
-// known, else an error that says that the interface is gone, down or without carrier. The
-// caller holds the gate.
+// LinkState asks the kernel about the interface. It returns nil if the link is up or unknown; otherwise the error
+// says that the interface is removed, down or without carrier. The caller holds the gate.
 func (s *Socket) LinkState(op string) error {
 	if s.Desc.Index == 0 {
 		return nil
@@ -118,8 +115,8 @@ func (s *Socket) LinkState(op string) error {
 // Look asks the kernel whether the link is up. The caller holds the gate.
 func (s *Socket) Look() { s.Count.Look(func() bool { return s.LinkState("state") != nil }) }
 
-// Alive says that a packet came or went: if the link was down it may be up again. The packet
-// may also have waited since before, so Alive asks the kernel.
+// Alive notes that a packet came or went: if the link was down it may be up again. The packet may also be older
+// than the failure, so Alive asks the kernel.
 func (s *Socket) Alive() {
 	if s.Count.Down() {
 		s.Look()
@@ -140,8 +137,7 @@ func (s *Socket) Stats(drops func(*Socket)) link.Stats {
 	return s.Count.Stats()
 }
 
-// Close closes the sockets when no call is in progress any more. A second call returns
-// link.ErrClosed.
+// Close waits until no call is in progress and closes the sockets. A second call returns link.ErrClosed.
 func (s *Socket) Close() error {
 	if !s.Gate.Close() {
 		return link.ErrClosed
@@ -166,7 +162,7 @@ func (s *Socket) Free() {
 	}
 }
 
-// Notef adds to Info().Notes what could not be had.
+// Notef adds a note about a missing feature to Info().Notes.
 func (s *Socket) Notef(format string, a ...any) {
 	s.Desc.Notes = append(s.Desc.Notes, fmt.Sprintf(format, a...))
 }
@@ -178,8 +174,7 @@ func (s *Socket) FailStep(step string, err error) *errs.Error {
 	return e
 }
 
-// SetBuffers makes the socket's buffers as large as wanted, in bytes, or as large as the
-// process may.
+// SetBuffers sets the sizes of the socket's buffers in bytes, or the largest that the process may have.
 func (s *Socket) SetBuffers(receive, send int) error {
 	for _, b := range []struct {
 		name               string
@@ -195,7 +190,7 @@ func (s *Socket) SetBuffers(receive, send int) error {
 		if err := unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, b.opt, b.wanted); err != nil {
 			return s.FailStep(b.name+" buffer", err)
 		}
-		// The kernel doubles what was asked for, to account for overhead.
+		// The kernel doubles the requested size, to account for overhead.
 		if got, err := unix.GetsockoptInt(s.FD, unix.SOL_SOCKET, b.opt); err == nil && got < 2*b.wanted {
 			s.Notef("%s buffer is %d KiB instead of %d KiB: needs CAP_NET_ADMIN or a larger net.core.%s",
 				b.name, got/2>>10, b.wanted>>10, b.limit)

@@ -1,9 +1,9 @@
 //go:build !freebsd
 
-// Package errno has the error numbers that not every system has.
+// Package errno has error numbers that not every system has.
 package errno
 
 import "syscall"
 
-// ENODATA is what the verbs answer when a table has nothing at an index.
+// ENODATA is the error of the verbs if a table has no entry at an index.
 const ENODATA = syscall.ENODATA

@@ -1,7 +1,7 @@
-// Package errno has the error numbers that not every system has.
+// Package errno has error numbers that not every system has.
 package errno
 
 import "syscall"
 
-// ENODATA stands for what FreeBSD does not have.
+// ENODATA is ENOATTR here: FreeBSD has no ENODATA.
 const ENODATA = syscall.ENOATTR

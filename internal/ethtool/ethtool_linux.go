@@ -1,4 +1,4 @@
-// Package ethtool asks the drivers of Linux network interfaces for what ethtool(8) shows.
+// Package ethtool asks the drivers of Linux network interfaces for the data that ethtool(8) shows.
 package ethtool
 
 import (
@@ -56,13 +56,13 @@ func Speed(fd int, name string) int {
 // Channels counts the queues of an interface.
 type Channels struct {
 	RX, TX int // in use, for receiving and for sending
-	MostRX int // that the interface can have for receiving
+	MostRX int // the maximum for receiving
 }
 
 // Queues returns how many queues an interface has; all are 0 if the driver does not tell.
 func Queues(fd int, name string) Channels {
 	const getChannels = 0x3C
-	// struct ethtool_channels: command, then rx, tx, other and combined twice: the most, and in use.
+	// struct ethtool_channels: command, then rx, tx, other and combined twice: the maximum, and in use.
 	value := [9]uint32{getChannels}
 	if ask(fd, name, value[:]) != 0 {
 		return Channels{}

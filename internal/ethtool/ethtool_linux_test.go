@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// TestVeth: what a veth says of itself.
+// TestVeth: the data of a veth.
 func TestVeth(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	a.Do(t, func() {

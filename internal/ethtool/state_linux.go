@@ -2,8 +2,8 @@ package ethtool
 
 import "golang.org/x/sys/unix"
 
-// Name returns the present name of an interface, which may be renamed at any time. fd is any socket
-// of the interface's network namespace. The error is ENODEV if the interface is not there any more.
+// Name returns the present name of an interface, which may be renamed at any time. fd is any socket of the
+// interface's network namespace. The error is ENODEV if the interface no longer exists.
 func Name(fd, index int) (string, unix.Errno) {
 	// struct ifreq holds the index where it would hold an address.
 	ifr, _ := unix.NewIfreq("")
@@ -46,5 +46,5 @@ func Ask(fd, index int, f func(name string) unix.Errno) unix.Errno {
 			return errno
 		}
 	}
-	return 0 // the feature exists, and another program keeps changing it
+	return 0 // a name exists, and another program keeps changing it
 }

@@ -6,10 +6,10 @@ package fifo
 type Queue[T any] struct {
 	slots []T // a power of two, or none
 	head  uint32
-	tail  uint32 // both only grow, and wrap
+	tail  uint32 // both only increase, and wrap
 }
 
-// firstSlots is the size of the ring of a queue that is used at all.
+// firstSlots is the smallest size of a ring.
 const firstSlots = 16
 
 // Len returns the number of elements.
@@ -80,8 +80,8 @@ func (q *Queue[T]) DeleteFunc(match func(T) bool) {
 	q.tail = kept
 }
 
-// Release gives the memory of an empty queue back if it has more than keep slots. It is for
-// queues that are long at peaks only.
+// Release frees the memory of an empty queue with more than keep slots. It is for queues that are long only at
+// peaks.
 func (q *Queue[T]) Release(keep int) {
 	if q.head == q.tail && q.Cap() > keep {
 		*q = Queue[T]{}

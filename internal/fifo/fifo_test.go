@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestModel drives a queue beside a slice, across the wrap of its indices.
+// TestModel compares a queue with a slice, across the wrap of its indices.
 func TestModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	q := Queue[int]{head: 1<<32 - 50, tail: 1<<32 - 50}
@@ -47,7 +47,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestMemory: a queue keeps its memory for the next elements and lets go of theirs.
+// TestMemory: a queue keeps its ring for the next elements, and no references to removed ones.
 func TestMemory(t *testing.T) {
 	var q Queue[*int]
 	for range 1000 {

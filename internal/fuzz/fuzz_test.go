@@ -47,7 +47,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Only a target that failed because its time was over has not failed.
+// lateOnly is true only for a target that failed because its time was over.
 func TestLateOnly(t *testing.T) {
 	const over = "--- FAIL: FuzzX (5.03s)\n    context deadline exceeded\n"
 	for _, tt := range []struct {

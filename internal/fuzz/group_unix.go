@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// group puts a command into a process group of its own, which is interrupted when its context ends.
+// group puts a command into a new process group, which it interrupts when the context ends.
 func group(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return kill(cmd, syscall.SIGINT) }

@@ -4,8 +4,8 @@
 //	go run ./internal/fuzz -time 10s -budget 90s   # all in about 90 seconds
 //	go run ./internal/fuzz -run '^qp\.' -list
 //
-// It builds each package once, while the targets of earlier packages run. The exit code is 0 only if no
-// target failed. The input that made a target fail is in testdata/fuzz of its package.
+// It builds each package once, while the targets of earlier packages run. The exit code is 0 only if no target
+// failed. The input of a failure is in testdata/fuzz of the package.
 package main
 
 import (
@@ -119,7 +119,7 @@ func (o options) all(ctx context.Context) error {
 // runner builds packages and runs their targets.
 type runner struct {
 	time       time.Duration // of each target
-	dir, cache string        // of the test programs, and of the inputs that go test keeps
+	dir, cache string        // directories of the test programs, and of the inputs that go test keeps
 	meter      *progress.Meter
 	failed     atomic.Int64
 }
@@ -130,7 +130,7 @@ type job struct {
 	target, program string
 }
 
-// run builds one package after the other. Meanwhile the targets of packages that are built run.
+// run builds one package after the other. Meanwhile it runs the targets of built packages.
 func (r *runner) run(ctx context.Context, packages []*pkg) {
 	jobs := make(chan job, 1000) // building does not wait for targets
 	go func() {
@@ -174,9 +174,9 @@ func (r *runner) build(ctx context.Context, i int, p *pkg) (program string, err 
 	return program, nil
 }
 
-// one runs one target. It limits the minimizing of inputs, which by default may take a minute for
-// each. If the time ends while go test minimizes an input, the target fails with "context deadline
-// exceeded" although it has found nothing.
+// one runs one target. It limits the time that go test spends on minimizing an input, by default up to a minute. If
+// the target's time ends meanwhile, the target fails with "context deadline exceeded" although it has found
+// nothing.
 func (r *runner) one(ctx context.Context, j job) {
 	name := j.pkg.name(j.target)
 	end := r.meter.Begin(name)
@@ -193,8 +193,8 @@ func (r *runner) one(ctx context.Context, j job) {
 	}
 }
 
-// fail prints why a target failed and then its line. It indents the output of go test, in which lines
-// may begin like verdicts.
+// fail prints why a target failed and then its line. It indents the output of go test, because lines in it may look
+// like verdicts.
 func (r *runner) fail(name, why string) {
 	r.failed.Add(1)
 	fmt.Fprintf(r.meter, "      %s\n", strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n      "))
@@ -223,8 +223,8 @@ func executions(out []byte) string {
 	return string(m[len(m)-1][1])
 }
 
-// command runs a program in a process group of its own and returns its output. When ctx ends, it
-// interrupts the whole group, and then kills processes that have not ended.
+// command runs a program in a new process group and returns its output. When ctx ends, it interrupts the whole
+// group, and then kills processes that have not ended.
 func command(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -1,13 +1,12 @@
-// Package gate keeps file descriptors and mapped memory alive while goroutines use them. If
-// one closed a descriptor that another is about to pass to the kernel, the kernel might take
-// it for a file that was opened since.
+// Package gate keeps file descriptors and mapped memory alive while goroutines use them. If one goroutine closed a
+// descriptor that another is about to pass to the kernel, the number might belong to a new file by then.
 package gate
 
 import "sync/atomic"
 
 // Gate counts the calls in progress. Make it with [New].
 type Gate struct {
-	n     atomic.Int64 // users inside; closing adds shut
+	n     atomic.Int64 // number of users; Close adds shut
 	empty chan struct{}
 }
 
@@ -16,7 +15,7 @@ const shut = 1 << 32
 // New returns an open gate.
 func New() Gate { return Gate{empty: make(chan struct{}, 1)} }
 
-// Enter reports whether the gate is open, and if so holds it until Leave.
+// Enter adds a user until Leave. It returns false if the gate is closed.
 func (g *Gate) Enter() bool {
 	if g.n.Add(1) < shut {
 		return true
@@ -25,18 +24,18 @@ func (g *Gate) Enter() bool {
 	return false
 }
 
-// Leave lets the closer go on when the last one is out.
+// Leave removes a user. The last one lets Drain return.
 func (g *Gate) Leave() {
 	if g.n.Add(-1) == shut {
 		select {
 		case g.empty <- struct{}{}:
-		default: // there is a token already, of a call that found the gate closed
+		default: // an Enter that found the gate closed has left a token
 		}
 	}
 }
 
-// Close shuts the gate with the closer inside, once: it reports whether it was
-// open. The closer then makes those inside come out, and calls Drain.
+// Close shuts the gate and makes the closer a user. It returns false if the gate was closed already. The closer then
+// makes the other users leave, and calls Drain.
 func (g *Gate) Close() bool {
 	for {
 		n := g.n.Load()
@@ -49,7 +48,7 @@ func (g *Gate) Close() bool {
 	}
 }
 
-// Drain ends the call of the closer and returns when no call is in progress any more.
+// Drain removes the closer and returns when there are no users.
 func (g *Gate) Drain() {
 	g.Leave()
 	<-g.empty

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestGate: whoever got in is out before the closer goes on, and nobody gets in
-// afterwards.
+// TestGate: all users have left when Drain returns, and Enter fails afterwards.
 func TestGate(t *testing.T) {
 	for range 100 {
 		g := New()

@@ -1,7 +1,7 @@
-// Package gso has the parts of super-packets: many UDP packets of equal size, the last one perhaps
-// shorter, that share one header. Segment i has the payload bytes from i*size, and the IPv4
-// Identification of the header plus i. The kernel makes packets of it as late as it can, or never if
-// the other end takes it whole.
+// Package gso has functions for super-packets. A super-packet stands for many UDP packets of equal size (the last one
+// may be shorter) that share one header. Packet i has the payload from i*size on, and the IPv4 Identification of the
+// header plus i. The kernel segments a super-packet as late as possible, or never if the other end takes it
+// whole.
 package gso
 
 import (
@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// MaxSegments is how many packets a super-packet may hold (UDP_MAX_SEGMENTS), and
-	// FewSegments how many with a kernel before Linux 6.9 and its contemporaries.
+	// MaxSegments is the limit of packets in a super-packet (UDP_MAX_SEGMENTS); FewSegments is the limit of
+	// kernels before Linux 6.9 and its stable contemporaries.
 	MaxSegments = 128
 	FewSegments = 64
 
-	// MaxSuper is the largest super-packet that is sent, from the Ethernet
-	// header on. Larger ones are taken apart before the device.
+	// MaxSuper is the size of the largest super-packet that a driver sends, with the Ethernet header. The kernel
+	// segments larger ones before the device.
 	MaxSuper = 65535
 
 	udpLen = 8
@@ -35,13 +35,13 @@ const (
 const (
 	VnetLen = 10
 
-	NeedsCsum = 1    // Flags: the checksum from CsumStart on is still to be made
+	NeedsCsum = 1    // Flags: the checksum from CsumStart on is missing
 	None      = 0    // Type
 	UDP4      = 5    // Type: UDP segmentation
 	ECN       = 0x80 // may be or-ed to Type
 )
 
-// VnetHeader is that header.
+// VnetHeader has the fields of that header.
 type VnetHeader struct {
 	Flags, Type           uint8
 	HeaderLen, Size       uint16
@@ -66,7 +66,7 @@ func (h *VnetHeader) Get(b []byte) {
 	h.CsumOffset = binary.NativeEndian.Uint16(b[8:])
 }
 
-// Headers is where the headers of a frame are.
+// Headers has the offsets of the headers of a frame.
 type Headers struct {
 	IP, UDP, Body int // offsets
 	V6            bool
@@ -101,17 +101,17 @@ func Look(b []byte) (e Headers, ok bool) {
 	return e, ok && binary.BigEndian.Uint16(b[e.UDP+2:]) == bth.UDPPort
 }
 
-// ClearChecksum removes the UDP checksum of a frame that was never on a wire:
-// the kernel has put a partial sum there. The ICRC does not cover the field.
+// ClearChecksum removes the UDP checksum of a frame that was never on a wire: it is a partial sum of the kernel. The
+// ICRC does not cover the field.
 func ClearChecksum(b []byte) {
 	if e, ok := Look(b); ok {
 		b[e.UDP+6], b[e.UDP+7] = 0, 0
 	}
 }
 
-// SuperHeader turns the headers of the first packet into those of a super-packet of bodyLen
-// payload bytes: the lengths of the whole, and the sum of the UDP pseudo header, from which
-// the kernel or the device completes the checksum.
+// SuperHeader turns the headers of the first packet into those of a super-packet with bodyLen payload bytes: it sets
+// the lengths of the whole, and the sum of the UDP pseudo header, with which the kernel or the device completes the
+// checksum.
 func SuperHeader(b []byte, e Headers, bodyLen int) {
 	SetLengths(b, e, bodyLen)
 	addresses := b[e.IP+12 : e.UDP]
@@ -135,7 +135,7 @@ func SetLengths(b []byte, e Headers, bodyLen int) {
 	binary.BigEndian.PutUint16(b[e.IP+10:], ^frame.Fold16(frame.Sum16(b[e.IP:e.UDP])))
 }
 
-// Segment writes the i-th packet of a super-packet that has it to dst.
+// Segment writes the i-th packet of a super-packet to dst. The super-packet must have it.
 func Segment(dst, super []byte, e Headers, size, i int) {
 	body := super[e.Body+i*size:]
 	body = body[:min(size, len(body))]
