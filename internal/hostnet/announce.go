@@ -7,10 +7,9 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// announcement is a frame that tells the neighbours the Ethernet address that belongs
-// to an IP address: a gratuitous ARP request (RFC 5227, 3), or an unsolicited neighbour
-// advertisement with the override flag (RFC 4861, 7.2.6). Hosts that know the IP address
-// replace the Ethernet address, others take no note.
+// announcement returns a frame that announces the Ethernet address of an IP address: a gratuitous ARP request
+// (RFC 5227, 3), or an unsolicited neighbour advertisement with the override flag (RFC 4861, 7.2.6). Hosts that know
+// the IP address replace its Ethernet address; others ignore the frame.
 func announcement(mac frame.MAC, addr netip.Addr) []byte {
 	be := binary.BigEndian
 	if addr.Is4() {

@@ -2,10 +2,9 @@ package hostnet
 
 import "golang.org/x/sys/unix"
 
-// Announce tells the neighbours which Ethernet address the addresses of the interface
-// have now. The kernel says so only if it is told to (net.ipv4.conf.*.arp_notify and
-// net.ipv6.conf.*.ndisc_notify), and a peer that is not told sends to the old one until
-// it gives up. It needs CAP_NET_RAW.
+// Announce sends the present Ethernet address of the interface's addresses to the neighbours. The kernel does so only
+// if sysctls say so (net.ipv4.conf.*.arp_notify and net.ipv6.conf.*.ndisc_notify); without it a peer sends to the
+// old address until it gives up. Announce needs CAP_NET_RAW.
 func (i *Interface) Announce() error {
 	addrs, err := i.Addrs()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// TestAnnounce: the neighbours that know an address of ours learn its new Ethernet
-// address, however new their knowledge is.
+// TestAnnounce: neighbours that know an address of ours learn its new Ethernet address, even if their entry is
+// fresh.
 func TestAnnounce(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i, peer := open(t, a), open(t, b)

@@ -2,18 +2,18 @@ package hostnet
 
 import "net/netip"
 
-// Change says what may have changed about an interface and its surroundings.
+// Change lists what may have changed about an interface, its routes and its neighbours.
 type Change struct {
 	Interface  bool // its state or its addresses
 	Routes     bool // routes of the host, not necessarily through it
 	Neighbours map[netip.Addr]struct{}
 
-	// All says that there were more changes than could be told: anything may have
-	// changed. Interface and Routes are set, too.
+	// All says that anything may have changed, because there were too many changes to list. Interface and Routes are
+	// set, too.
 	All bool
 }
 
-// maxNeighbours is how many neighbours one Change names. With more it says All.
+// maxNeighbours is how many neighbours one Change lists. With more it sets All.
 const maxNeighbours = 1024
 
 func (c *Change) neighbour(a netip.Addr) {

@@ -29,7 +29,7 @@ func setNeighbour(t *testing.T, s *netlab.Side, ip netip.Addr, mac frame.MAC, st
 	}
 }
 
-// watch sends what changes to a channel, from the goroutine that is told.
+// watch sends changes to a channel, from the watcher's goroutine.
 func watch(t *testing.T, i *Interface) <-chan Change {
 	t.Helper()
 	changes := make(chan Change)
@@ -46,7 +46,7 @@ func watch(t *testing.T, i *Interface) <-chan Change {
 	return changes
 }
 
-// until takes changes until one is wanted, and returns how many it took.
+// until takes changes until the wanted one comes, and returns how many it took.
 func until(t *testing.T, changes <-chan Change, what string, want func(Change) bool) (n int) {
 	t.Helper()
 	timeout := time.After(10 * time.Second)
@@ -90,15 +90,15 @@ func TestWatchNeighbours(t *testing.T) {
 	}
 }
 
-// TestWatchFlood: changes that come faster than they are handled are told together, and
-// when the kernel has lost some, everything is looked at.
+// TestWatchFlood: the watcher combines changes that come faster than its function handles them. If the kernel has lost
+// some, it reports All.
 func TestWatchFlood(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
 	changes := watch(t, i)
 	until(t, changes, "at once", func(c Change) bool { return c.All })
 	const flood = 1000
-	for k := range flood { // the goroutine that is told is not ready for more than one
+	for k := range flood { // the watcher's function blocks after the first one
 		setNeighbour(t, a, b.IP4, frame.MAC{2, 9, 9, 9, byte(k >> 8), byte(k)}, netlink.NUD_REACHABLE)
 	}
 	last := b.IP4.Next()
@@ -107,7 +107,7 @@ func TestWatchFlood(t *testing.T) {
 		t.Errorf("told %d times of %d changes", n, flood)
 	}
 
-	// A buffer for some messages only.
+	// A buffer for few messages.
 	conn, err := i.news.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestWatchFlood(t *testing.T) {
 	until(t, changes, "lost", func(c Change) bool { return c.All })
 }
 
-// TestOneNeighbour: of a table of thousands the kernel is asked for one entry.
+// TestOneNeighbour: with thousands of entries in the table, the kernel is asked for one.
 func TestOneNeighbour(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -150,8 +150,8 @@ func TestOneNeighbour(t *testing.T) {
 	}
 }
 
-// TestResolveFirewalled: a firewall that lets nothing out, RoCE packets of other drivers
-// apart, does not keep from finding neighbours.
+// TestResolveFirewalled: Resolve finds neighbours behind a firewall that lets nothing out, except RoCE packets of
+// other drivers.
 func TestResolveFirewalled(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i, peer := open(t, a), open(t, b)
@@ -177,7 +177,7 @@ func TestResolveFirewalled(t *testing.T) {
 		}
 		found <- err
 	}()
-	if err := peer.ask(a.IP4); err != nil { // by which our kernel learns who asks
+	if err := peer.ask(a.IP4); err != nil { // with this request our kernel learns its address
 		t.Fatal(err)
 	}
 	if err := <-found; err != nil {
@@ -191,8 +191,8 @@ func TestResolveFirewalled(t *testing.T) {
 	}
 }
 
-// TestProbe: neighbours are looked for by an empty datagram to the port of RoCEv2, which a
-// firewall lets out where RoCE works.
+// TestProbe: Resolve finds neighbours with an empty datagram to the port of RoCEv2. A firewall that lets RoCE out lets
+// the datagram out, too.
 func TestProbe(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -218,7 +218,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestVerify: a neighbour that has moved without a word is found again.
+// TestVerify: a neighbour that has moved without an announcement is found again.
 func TestVerify(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	for name, v := range map[string]string{"ucast_solicit": "1", "retrans_time_ms": "20", "mcast_solicit": "20", "locktime": "0"} {
@@ -254,8 +254,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestRenamed: an interface is asked about, and groups are joined on it, whatever it is
-// called, and its own Ethernet address decides the order of addresses as it is.
+// TestRenamed: after a rename, queries and joins use the same interface, and its own Ethernet address decides the
+// order of addresses.
 func TestRenamed(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -297,7 +297,7 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
-// TestLoopback: the loopback interface has its addresses, and ways to itself.
+// TestLoopback: the loopback interface has its addresses, and routes to itself.
 func TestLoopback(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	var i *Interface

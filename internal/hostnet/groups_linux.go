@@ -10,22 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// membership is a group the host is in: how often that was asked for, and the
-// socket that did it.
+// membership is a joined group: the number of its joins, and the socket that joined it.
 type membership struct {
 	users int
 	fd    int
 }
 
-// Join makes the host a member of a multicast group on the interface: the
-// kernel tells the network (IGMP, MLD) and lets the group's frames through the
-// network card's filter. A group may be joined several times. leave undoes one
-// Join, once.
+// Join makes the host a member of a multicast group on the interface: the kernel reports the membership to the network
+// (IGMP, MLD) and makes the network card's filter accept the group's frames. A program may join a group several
+// times. leave undoes one Join, once.
 //
-// The kernel limits the memberships of a socket (net.ipv4.igmp_max_memberships,
-// 20, and net.core.optmem_max). When one is full another is opened, which only
-// fails, with ENOBUFS, if the calling thread has left the network namespace of
-// the Interface.
+// The kernel limits the memberships of a socket (net.ipv4.igmp_max_memberships, 20, and net.core.optmem_max). If a
+// socket is full, Join opens another one. That only fails, with ENOBUFS, if the calling thread has left the network
+// namespace of the Interface.
 func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 	const op = "join on"
 	group = group.Unmap()
@@ -71,8 +68,7 @@ func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 	}, nil
 }
 
-// enter enters a group with the newest socket that has room, or a new one, and
-// returns it.
+// enter joins a group with the newest socket that has room, or a new one, and returns the socket.
 func (i *Interface) enter(group netip.Addr) (int, error) {
 	first, err := i.socket(group)
 	if err != nil {
@@ -106,14 +102,14 @@ func (i *Interface) enter(group netip.Addr) (int, error) {
 // membership.
 func full(err error) bool { return errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) }
 
-// gone reports whether an error of leaving a group says that the kernel has left
-// it already, because the interface was removed.
+// gone reports whether an error of leaving a group says that the kernel has already left it, because the interface was
+// removed.
 func gone(err error) bool {
 	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// member enters or leaves a group with a UDP socket of its IP version. The
-// socket receives nothing by that: it has no port that anyone sends to.
+// member joins or leaves a group with a UDP socket of its IP version. The socket receives nothing: its port is unknown
+// to all.
 func (i *Interface) member(fd int, group netip.Addr, enter bool) error {
 	if group.Is4() {
 		opt := unix.IP_DROP_MEMBERSHIP

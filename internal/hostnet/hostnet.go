@@ -1,8 +1,6 @@
-// Package hostnet asks the host's kernel about its network: the addresses of
-// an interface, the route to a peer, the peer's Ethernet address. The kernel
-// does the ARP and neighbour discovery; this package only makes it do so and
-// reads the result. It exists on Linux and fails with [ErrUnsupported]
-// elsewhere.
+// Package hostnet asks the host's kernel about its network: the addresses of an interface, the route to a peer, the
+// peer's Ethernet address. The kernel does ARP and neighbour discovery; this package starts it and reads the result.
+// It works on Linux, and fails with [ErrUnsupported] elsewhere.
 package hostnet
 
 import (
@@ -13,10 +11,10 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// ErrUnsupported says that this system's network cannot be asked.
+// ErrUnsupported says that the package cannot ask this system.
 var ErrUnsupported = fmt.Errorf("hostnet: %w", errors.ErrUnsupported)
 
-// State is what may change about an interface while it exists.
+// State has the properties of an interface that may change while it exists.
 type State struct {
 	Name string
 	MAC  frame.MAC
@@ -24,9 +22,9 @@ type State struct {
 	Up   bool // up, and with a carrier
 }
 
-// Route is how the kernel would send to an address.
+// Route is the kernel's route to an address.
 type Route struct {
-	Src      netip.Addr // the source address it prefers, or the one asked for
+	Src      netip.Addr // the requested source address, or the kernel's choice
 	NextHop  netip.Addr // the gateway, or the destination itself
 	HopLimit uint8      // TTL or hop limit
 }
@@ -38,13 +36,12 @@ type Neighbour struct {
 	HopLimit uint8
 }
 
-// defaultHopLimit is what Linux sends when the route says nothing.
+// defaultHopLimit is the hop limit of Linux if the route sets none.
 const defaultHopLimit = 64
 
-// gidOrder sorts addresses as Linux orders the GID table of a port: the
-// link-local address made from the MAC address first, then the others as they
-// were added. Unusable addresses are left out; those of the loopback are usable on
-// the loopback interface.
+// gidOrder sorts addresses as Linux orders the GID table of a port: first the link-local address made from the MAC
+// address, then the others as they were added. It leaves out unusable addresses. Loopback addresses are usable only
+// on the loopback interface.
 func gidOrder(mac frame.MAC, addrs []netip.Addr, loopback bool) []netip.Addr {
 	first := frame.DefaultGID(mac).Addr()
 	var out []netip.Addr

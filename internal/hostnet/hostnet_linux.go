@@ -20,37 +20,37 @@ import (
 	"github.com/goroce/roce/internal/ethtool"
 )
 
-// Interface is a network interface of the host, in the network namespace of
-// the thread that opened it. Its methods may be called from any goroutine.
+// Interface is a network interface of the host, in the network namespace of the thread that opened it. Any goroutine
+// may call its methods.
 type Interface struct {
 	Name     string // when it was opened: it may be renamed
 	index    int
 	loopback bool
 
-	news    *os.File // what the kernel says without being asked
-	room    []byte   // of the watcher, for one datagram of it
+	news    *os.File // notifications of the kernel
+	room    []byte   // the watcher's buffer for one datagram of news
 	watcher sync.WaitGroup
 	done    chan struct{} // closed with the interface
-	waiting atomic.Int32  // calls that wait for a neighbour
+	waiting atomic.Int32  // number of calls that wait for a neighbour
 
-	mu           sync.Mutex // guards all below: one question at a time
+	mu           sync.Mutex // guards all below: one request at a time
 	nl           *netlink.Handle
-	sock         *nl.SocketHandle // for what the handle cannot ask
+	sock         *nl.SocketHandle // for requests that nl does not support
 	closed       bool
 	watched      bool
-	old          bool   // the kernel cannot be asked for one neighbour
+	old          bool   // the kernel cannot look up one neighbour
 	dumps        int    // how often the whole neighbour table was read
-	unprivileged bool   // the kernel cannot be told to look for one
+	unprivileged bool   // the process may not make the kernel look for a neighbour
 	probe        [2]int // UDP sockets of the interface: IPv4, IPv6; -1: none
-	packet       int    // to announce by; -1: none
+	packet       int    // packet socket for announcements; -1: none
 	home         namespace
-	more         [2][]int                   // further sockets for memberships, which are limited per socket
-	groups       map[netip.Addr]*membership // those the host is in because of us
+	more         [2][]int                   // further sockets for memberships: each socket has a limit
+	groups       map[netip.Addr]*membership // the joined groups
 }
 
 // Open finds an interface by name.
 func Open(name string) (*Interface, error) {
-	// All sockets must be of one namespace.
+	// All sockets must be in one namespace.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	fail := func(err error) (*Interface, error) {
@@ -95,7 +95,7 @@ func Open(name string) (*Interface, error) {
 // families are the IP versions, in the order of sockets in an Interface.
 var families = [...]int{unix.AF_INET, unix.AF_INET6}
 
-// version is the place of an address's IP version in families.
+// version returns the index of an address's IP version in families.
 func version(a netip.Addr) int {
 	if a.Is6() {
 		return 1
@@ -117,7 +117,7 @@ func (i *Interface) open(version int) (int, error) {
 	return fd, nil
 }
 
-// bindTo binds a socket to the interface, whatever it is called now.
+// bindTo binds a socket to the interface, even if it was renamed.
 func (i *Interface) bindTo(fd int) error {
 	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, i.index)
 	if !errors.Is(err, syscall.ENOPROTOOPT) { // before Linux 5.0
@@ -133,11 +133,10 @@ func (i *Interface) bindTo(fd int) error {
 	return nil
 }
 
-// namespace identifies a network namespace; the zero value stands for one that
-// is not known.
+// namespace identifies a network namespace; the zero value is unknown.
 type namespace struct{ dev, ino uint64 }
 
-// here is the namespace of the calling thread.
+// here returns the namespace of the calling thread.
 func here() (n namespace) {
 	var st unix.Stat_t
 	if unix.Stat("/proc/thread-self/ns/net", &st) == nil {
@@ -146,8 +145,8 @@ func here() (n namespace) {
 	return n
 }
 
-// Close leaves all groups, releases the sockets and waits for the watcher, whose
-// function may be running; so Close must not be called from it.
+// Close leaves all groups, releases the sockets and waits for the watcher. The watcher's function must not call
+// Close.
 func (i *Interface) Close() error {
 	defer i.watcher.Wait()
 	i.mu.Lock()
@@ -173,12 +172,12 @@ func (i *Interface) Close() error {
 	return nil
 }
 
-// fail makes an error of what the kernel said.
+// fail makes an error from an error of the kernel.
 func (i *Interface) fail(op, detail string, err error) error {
 	return errs.On(op, errs.Interface(i.Name), missing(err), "%s", detail)
 }
 
-// missing gives the netlink package's own kind of ENODEV its errno.
+// missing turns the netlink package's own error for ENODEV into the errno.
 func missing(err error) error {
 	var e netlink.LinkNotFoundError
 	if errors.As(err, &e) {
@@ -187,7 +186,7 @@ func missing(err error) error {
 	return err
 }
 
-// lock begins a question; it fails once the interface is closed.
+// lock begins a request; it fails after Close.
 func (i *Interface) lock(op string) error {
 	i.mu.Lock()
 	if i.closed {
@@ -197,7 +196,7 @@ func (i *Interface) lock(op string) error {
 	return nil
 }
 
-// socket is the UDP socket of an address's IP version.
+// socket returns the UDP socket of an address's IP version.
 func (i *Interface) socket(a netip.Addr) (int, error) {
 	if fd := i.probe[version(a)]; fd >= 0 {
 		return fd, nil
@@ -205,9 +204,8 @@ func (i *Interface) socket(a netip.Addr) (int, error) {
 	return 0, syscall.EAFNOSUPPORT
 }
 
-// Addrs returns the addresses of the interface in the order of a GID table:
-// the link-local one made from the MAC address first. Addresses that still wait
-// for duplicate address detection, or have failed it, are left out.
+// Addrs returns the addresses of the interface in the order of a GID table: first the link-local one made from the
+// MAC address. It leaves out addresses that wait for duplicate address detection, or have failed it.
 func (i *Interface) Addrs() ([]netip.Addr, error) {
 	if err := i.lock("addresses of"); err != nil {
 		return nil, err
@@ -248,7 +246,7 @@ func (i *Interface) State() (State, error) {
 	return State{Name: a.Name, MAC: macOf(link), MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0}, nil
 }
 
-// macOf is the Ethernet address of an interface; zero if it has none.
+// macOf returns the Ethernet address of an interface; zero if it has none.
 func macOf(link netlink.Link) (m frame.MAC) {
 	if a := link.Attrs().HardwareAddr; len(a) == len(m) {
 		m = frame.MAC(a)
@@ -256,7 +254,7 @@ func macOf(link netlink.Link) (m frame.MAC) {
 	return m
 }
 
-// again repeats a listing that the kernel says was disturbed by a change.
+// again repeats a listing if the kernel reports that a change has interrupted it.
 func again(list func() error) (err error) {
 	for range 5 {
 		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -64,8 +64,7 @@ func TestInterface(t *testing.T) {
 	})
 }
 
-// TestWatch: whatever changes about the interface is told, and what changes about
-// others is not.
+// TestWatch: the watcher reports all changes of the interface, and none of others.
 func TestWatch(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i, other := open(t, a), open(t, b)
@@ -76,7 +75,7 @@ func TestWatch(t *testing.T) {
 	if err := i.Watch(func(Change) {}); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("second Watch: %v", err)
 	}
-	// await looks at every call whether it is true now.
+	// await checks now after every call of the watcher.
 	await := func(what string, now func() bool) {
 		t.Helper()
 		timeout := time.After(10 * time.Second)
@@ -122,7 +121,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := len(calls)
-	if err := other.Close(); err != nil { // that was never watched
+	if err := other.Close(); err != nil { // an interface without a watcher
 		t.Fatal(err)
 	}
 	if len(calls) != n {
@@ -190,7 +189,7 @@ func TestRoute(t *testing.T) {
 			t.Errorf("to %v: %+v, %v, want ENETUNREACH", dst, r, err)
 		}
 	}
-	// Through the gateway, and in a group that nobody need be asked for.
+	// Through the gateway, and a group, which needs no request.
 	for dst, want := range map[netip.Addr]Neighbour{
 		addr("192.0.2.9"):   {b.IP4, b.MAC, 17},
 		addr("2001:db8::9"): {b.LinkLocal, b.MAC, 64},
@@ -207,7 +206,7 @@ func TestResolve(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
 	pairs := [][2]netip.Addr{{a.IP4, b.IP4}, {a.IP6, b.IP6}, {a.LinkLocal, b.LinkLocal}}
-	for range 2 { // asked, then known
+	for range 2 { // first by a request, then from the table
 		for _, pair := range pairs {
 			n, err := i.Resolve(t.Context(), pair[0], pair[1])
 			if want := (Neighbour{pair[1], b.MAC, 64}); err != nil || n != want {
@@ -215,7 +214,7 @@ func TestResolve(t *testing.T) {
 			}
 		}
 	}
-	// A stale entry is used, and verified meanwhile.
+	// The kernel uses a stale entry while it verifies it.
 	stale := &netlink.Neigh{LinkIndex: a.Link().Attrs().Index, IP: b.IP4.AsSlice(), HardwareAddr: b.MAC[:], State: netlink.NUD_STALE}
 	if err := a.Netlink().NeighSet(stale); err != nil {
 		t.Fatal(err)
@@ -226,7 +225,7 @@ func TestResolve(t *testing.T) {
 	if e, err := i.known(b.IP4); err != nil || e.state == netlink.NUD_STALE {
 		t.Errorf("then the entry is %+v, %v", e, err)
 	}
-	// One that does not answer, is not there, or is not waited for.
+	// A neighbour that does not answer, does not exist, or whose call has no time to wait.
 	dead := a.IP4.Next().Next()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -242,11 +241,11 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestDeadNeighbour: the kernel's own verdict ends the wait.
+// TestDeadNeighbour: the wait ends when the kernel gives up.
 func TestDeadNeighbour(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
-	a.Do(t, func() { // ask once, and a short while
+	a.Do(t, func() { // the kernel asks once, for a short time
 		for name, v := range map[string]string{"mcast_solicit": "1", "retrans_time_ms": "20"} {
 			if err := os.WriteFile("/proc/sys/net/ipv4/neigh/"+a.Interface+"/"+name, []byte(v), 0); err != nil {
 				t.Skipf("cannot shorten the kernel's patience: %v", err)
@@ -263,7 +262,7 @@ func TestDeadNeighbour(t *testing.T) {
 	}
 }
 
-// member reports whether the kernel of a side is in a group.
+// member reports whether the kernel of a side has joined a group.
 func member(t *testing.T, s *netlab.Side, group netip.Addr) bool {
 	t.Helper()
 	file, want := "/proc/thread-self/net/igmp", fmt.Sprintf("%08X", binary.NativeEndian.Uint32(group.AsSlice()))
@@ -316,8 +315,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestLeaveRemoved: there is no way, and no need, to leave a group on an interface
-// that was removed.
+// TestLeaveRemoved: leaving a group on a removed interface succeeds, because the kernel has left it.
 func TestLeaveRemoved(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -376,8 +374,8 @@ func TestGIDOrder(t *testing.T) {
 	}
 }
 
-// TestManyWait: however many wait for neighbours that do not answer, together they look
-// some thousand times a second. One who waits alone looks soon.
+// TestManyWait: any number of calls that wait for silent neighbours together poll the kernel at a limited rate. A
+// single waiting call polls soon.
 func TestManyWait(t *testing.T) {
 	for waiting := 1; waiting <= 1<<12; waiting *= 4 {
 		looks := 0

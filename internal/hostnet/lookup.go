@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// LookupHost returns the addresses of a host, at least one. A literal address is its own. A name
-// that has none is EADDRNOTAVAIL and a *net.DNSError.
+// LookupHost returns the addresses of a host, at least one. For a literal address it returns that. The error of a name
+// without addresses is EADDRNOTAVAIL and a *net.DNSError.
 func LookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err == nil && len(addrs) == 0 {
@@ -27,8 +27,8 @@ func LookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// LookupService returns the port of a service of a network, "tcp" or "udp", by name or number.
-// An unknown one is EINVAL and a *net.DNSError or *net.AddrError.
+// LookupService returns the port of a service of a network, "tcp" or "udp", by name or number. The error of an unknown
+// service is EINVAL and a *net.DNSError or *net.AddrError.
 func LookupService(ctx context.Context, network, service string) (uint16, error) {
 	port, err := net.DefaultResolver.LookupPort(ctx, network, service)
 	if err != nil {
@@ -37,8 +37,7 @@ func LookupService(ctx context.Context, network, service string) (uint16, error)
 	return uint16(port), nil
 }
 
-// LookupAddr returns the addresses that "host:port" names, at least one. An empty host is the
-// unspecified address.
+// LookupAddr returns the addresses of "host:port", at least one. An empty host is the unspecified address.
 func LookupAddr(ctx context.Context, network, addr string) ([]netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(addr); err == nil {
 		return []netip.AddrPort{a}, nil

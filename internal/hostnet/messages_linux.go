@@ -14,8 +14,7 @@ var native = binary.NativeEndian
 // align rounds a length up as netlink does, for messages and for attributes.
 func align(n int) int { return (n + 3) &^ 3 }
 
-// eachMessage calls f for every netlink message in a datagram of the kernel. What is
-// left of one that is cut off is passed over.
+// eachMessage calls f for every complete netlink message in a datagram of the kernel. It ignores a truncated one.
 func eachMessage(b []byte, f func(typ uint16, body []byte)) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		n := int(native.Uint32(b))
@@ -27,7 +26,7 @@ func eachMessage(b []byte, f func(typ uint16, body []byte)) {
 	}
 }
 
-// eachAttr calls f for every attribute behind the fixed part of a message.
+// eachAttr calls f for every attribute after the fixed part of a message.
 func eachAttr(b []byte, f func(typ uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		n := int(native.Uint16(b))
@@ -45,15 +44,14 @@ type entry struct {
 	state uint16
 	addr  netip.Addr
 	mac   frame.MAC
-	alien bool // its address is not Ethernet
+	alien bool // the neighbour's address is not Ethernet
 }
 
-// usable reports whether there is an address to send to.
+// usable reports whether the entry has an address to send to.
 func (e *entry) usable() bool { return e.state&usable != 0 }
 
-// parseNeighbour takes the body of an RTM_NEWNEIGH or RTM_DELNEIGH apart: struct ndmsg
-// and its attributes. ok is false if it is not of IPv4 or IPv6: bridges use these
-// messages for their tables, too.
+// parseNeighbour parses the body of an RTM_NEWNEIGH or RTM_DELNEIGH: struct ndmsg and its attributes. ok is false if it
+// is not of IPv4 or IPv6: bridges use these messages for their tables, too.
 func parseNeighbour(b []byte) (e entry, ok bool) {
 	if len(b) < unix.SizeofNdMsg {
 		return e, false
@@ -76,7 +74,7 @@ func parseNeighbour(b []byte) (e entry, ok bool) {
 	return e, ok
 }
 
-// note adds what a datagram of the kernel says about an interface.
+// note adds the changes of an interface in a datagram of the kernel.
 func (c *Change) note(b []byte, index int) {
 	eachMessage(b, func(typ uint16, body []byte) {
 		switch typ {

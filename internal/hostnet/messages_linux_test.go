@@ -18,10 +18,10 @@ func message(typ uint16, body ...byte) []byte {
 	return append(b, make([]byte, -len(b)&3)...)
 }
 
-// about is the beginning of the body of a message about an interface.
+// about returns the start of the body of a message about an interface.
 func about(index uint32) []byte { return native.AppendUint32(make([]byte, 4), index) }
 
-// neighbourBody is the body of a message about a neighbour.
+// neighbourBody returns the body of a message about a neighbour.
 func neighbourBody(family byte, index uint32, state uint16, addr netip.Addr, lladdr ...byte) []byte {
 	b := native.AppendUint32([]byte{family, 0, 0, 0}, index)
 	b = native.AppendUint16(b, state)
@@ -44,7 +44,7 @@ var (
 	mac   = frame.MAC{2, 1, 2, 3, 4, 5}
 )
 
-// TestChange: what messages say about the interface is noted, and nothing else is.
+// TestChange: note adds exactly the messages about the interface.
 func TestChange(t *testing.T) {
 	const index = 7
 	join := func(ms ...[]byte) (b []byte) {

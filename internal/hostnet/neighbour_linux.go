@@ -25,8 +25,7 @@ func (i *Interface) ndmsg(hop netip.Addr, state uint16, flags uint8) (*netlink.N
 	return &netlink.Ndmsg{Family: family, Index: uint32(i.index), State: state, Flags: flags}, nl.NewRtAttr(unix.NDA_DST, hop.AsSlice())
 }
 
-// neighbourRequest asks the kernel something about one entry of its neighbour table.
-// Called with the lock held.
+// neighbourRequest sends the kernel a request for one entry of its neighbour table. Called with the lock held.
 func (i *Interface) neighbourRequest(typ, flags int, hop netip.Addr, state uint16, ndFlags uint8) ([][]byte, error) {
 	req := nl.NewNetlinkRequest(typ, flags)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: i.sock}
@@ -83,10 +82,9 @@ func (i *Interface) listed(hop netip.Addr) (found entry, err error) {
 	return found, err
 }
 
-// ask makes the kernel look for a neighbour: by netlink if the process has the privilege, else
-// by sending the neighbour an empty datagram to the port of RoCEv2, which a firewall must let
-// out anyway. An error says that neither is allowed; the kernel may still learn the neighbour
-// from other traffic.
+// ask makes the kernel look for a neighbour: by netlink if the process has the privilege; otherwise it sends the
+// neighbour an empty datagram to the port of RoCEv2, which a firewall must let out anyway. An error says that neither
+// is allowed; the kernel may still learn the neighbour from other traffic.
 func (i *Interface) ask(hop netip.Addr) error {
 	if err := i.lock("neighbour of"); err != nil {
 		return err
@@ -118,16 +116,15 @@ func (i *Interface) probeBy(hop netip.Addr) error {
 	return nil
 }
 
-// Verify makes the kernel find out whether a neighbour is still there, and where: it is
-// suspected to have moved, because it does not answer. What comes of it is a Change.
-// Without the privilege to say so the kernel takes its time.
+// Verify makes the kernel verify a neighbour that does not answer and may have moved. The result is a Change. Without
+// the privilege for the request the kernel verifies it later.
 func (i *Interface) Verify(hop netip.Addr) error {
 	e, err := i.known(hop)
 	switch {
 	case err != nil:
 		return i.fail("look up neighbour", "look up "+hop.String()+" by netlink", err)
 	case e.state&(unix.NUD_PERMANENT|unix.NUD_NOARP|unix.NUD_PROBE|unix.NUD_INCOMPLETE) != 0:
-		return nil // nothing to find out, or it is about to
+		return nil // nothing to verify, or the kernel is verifying it
 	case e.usable() && i.suspect(hop):
 		return nil
 	}
@@ -137,7 +134,7 @@ func (i *Interface) Verify(hop netip.Addr) error {
 	return nil
 }
 
-// suspect makes the kernel verify an entry now. It reports false if that is not allowed.
+// suspect makes the kernel verify an entry now. It returns false if that is not allowed.
 func (i *Interface) suspect(hop netip.Addr) bool {
 	if i.lock("neighbour of") != nil {
 		return false

@@ -14,9 +14,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// Route returns how the kernel would send from src to dst; from the source it
-// prefers if src is not valid. The error is ENETUNREACH, EHOSTUNREACH or the
-// like when there is no route, or none through this interface.
+// Route returns the kernel's route from src to dst. If src is not valid, the kernel chooses the source. The error is
+// ENETUNREACH, EHOSTUNREACH or similar if there is no route through this interface.
 func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	if err := i.lock("route from"); err != nil {
 		return Route{}, err
@@ -27,8 +26,8 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	if src.IsValid() {
 		detail += " from " + src.String()
 	}
-	// With an interface given, the kernel takes an address it has no route to
-	// for one on the link: only where that is right it is given.
+	// If a request names an interface, the kernel treats an address without a route as on the link. So name it
+	// only if that is right.
 	ask := netlink.RouteGetOptions{SrcAddr: src.AsSlice()}
 	if dst.IsLinkLocalUnicast() || dst.IsMulticast() {
 		ask.OifIndex = i.index
@@ -64,8 +63,8 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	return out, nil
 }
 
-// refusal says what the errno of a route lookup means, "" if the errno says it itself. The kernel
-// answers with the errno that sending would fail with.
+// refusal explains the errno of a route lookup; "": the errno is clear. The kernel returns the errno with which sending
+// would fail.
 func refusal(err error) string {
 	switch err {
 	case syscall.EACCES:
@@ -78,10 +77,9 @@ func refusal(err error) string {
 	return ""
 }
 
-// Resolve finds the next hop from src to dst, asking the neighbour if the
-// kernel does not know it. It gives up when the kernel does, after about three
-// seconds, or with ctx: ENETUNREACH when there is no route through this
-// interface, ETIMEDOUT when there is no answer. A multicast group needs no asking.
+// Resolve finds the next hop from src to dst. If the kernel does not know the neighbour, Resolve makes it ask. It fails
+// when the kernel gives up, after about three seconds, or when ctx ends: ENETUNREACH if there is no route through this
+// interface, ETIMEDOUT if there is no answer. A multicast group needs no request.
 func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
 	if mac, ok := frame.MulticastMAC(bth.GIDFrom(dst)); ok {
 		return Neighbour{Addr: dst, MAC: mac, HopLimit: defaultHopLimit}, nil
@@ -94,8 +92,8 @@ func (i *Interface) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour
 	return Neighbour{Addr: r.NextHop, MAC: mac, HopLimit: r.HopLimit}, err
 }
 
-// Known is Resolve by what the kernel knows already. usable is false if the kernel knows the
-// route but not the neighbour's Ethernet address.
+// Known is Resolve without a request to the neighbour. usable is false if the kernel knows the route but not the
+// neighbour's Ethernet address.
 func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err error) {
 	r, err := i.Route(src, dst)
 	if err != nil {
@@ -110,13 +108,13 @@ func (i *Interface) Known(src, dst netip.Addr) (n Neighbour, usable bool, err er
 	return n, e.usable() && !e.alien, nil
 }
 
-// Waiting for a neighbour: how long, and how often to look. The kernel asks
-// three times, a second apart, and then gives up itself.
+// How long to wait for a neighbour, and how often to poll the kernel. The kernel asks three times, a second apart, and
+// then gives up.
 const (
 	neighbourWait  = 5 * time.Second
 	neighbourFirst = 100 * time.Microsecond // then twice as long each time
 	neighbourLook  = 20 * time.Millisecond  // up to this
-	neighbourAgain = 250 * time.Millisecond // before a question is asked anew that the kernel has forgotten
+	neighbourAgain = 250 * time.Millisecond // pause before a repeated request, if the kernel has forgotten the first
 
 	// Each of many waiting callers polls less often: a stranger that makes a server look for
 	// neighbours that do not exist must neither keep a core busy nor delay other callers.
@@ -124,8 +122,8 @@ const (
 	neighbourShare      = time.Millisecond
 )
 
-// nextLook returns how long to wait before the next look for a neighbour, after a pause, 0
-// being none yet, when so many wait for one.
+// nextLook returns the pause before the next poll for a neighbour. pause is the previous one, 0 if there was none;
+// waiting is the number of waiting calls.
 func nextLook(pause time.Duration, waiting int) time.Duration {
 	n := time.Duration(waiting)
 	if pause == 0 {
@@ -154,19 +152,18 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 			return e.mac, i.fail(op, "the address of "+hop.String()+" is not Ethernet", syscall.EPROTONOSUPPORT)
 		case e.usable():
 			if e.state == unix.NUD_STALE {
-				// Good enough to begin with. The kernel verifies it meanwhile,
-				// so that a neighbour that has moved does not stay lost.
+				// Use the entry now. Meanwhile the kernel verifies it, and finds a neighbour that has moved.
 				i.ask(hop)
 			}
 			return e.mac, nil
 		case asked && e.state == unix.NUD_FAILED:
 			return e.mac, i.fail(op, silent, syscall.ETIMEDOUT)
 		case !asked || e.state == unix.NUD_NONE && time.Since(askedAt) > neighbourAgain:
-			// When the carrier goes, as for a moment when an XDP program is attached, the
-			// kernel forgets the neighbour that it was looking for.
+			// When the carrier is lost, for instance while an XDP program is attached, the kernel forgets the neighbour
+			// that it was looking for.
 			asked, askedAt = true, time.Now()
 			if err := i.ask(hop); err != nil {
-				// A firewall, mostly. Other traffic may lead the kernel there.
+				// Mostly a firewall. The kernel may still learn the neighbour from other traffic.
 				silent = hop.String() + " is not known, and this program may not look for it (" + err.Error() + "): let UDP port 4791 out, or give it CAP_NET_ADMIN"
 			}
 		}

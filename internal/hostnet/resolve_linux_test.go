@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// TestForgottenNeighbour: when the kernel forgets a neighbour that it is looking for, as it
-// does when the carrier goes for a moment, it is asked again.
+// TestForgottenNeighbour: if the kernel forgets a neighbour that it is looking for, as when the carrier is lost for a
+// moment, Resolve asks again.
 func TestForgottenNeighbour(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -58,7 +58,7 @@ func TestForgottenNeighbour(t *testing.T) {
 	}
 }
 
-// TestRefusingRoute: a route that refuses packets is an error that says so.
+// TestRefusingRoute: the error of a route that refuses packets says so.
 func TestRefusingRoute(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)

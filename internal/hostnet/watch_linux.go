@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newsGroups are the netlink groups that say what becomes of interfaces, addresses,
-// neighbours and routes. Without one of the second list, which not every kernel has,
-// what it would say goes unnoticed.
+// newsGroups are the netlink groups for changes of interfaces, addresses, neighbours and routes. Not every kernel has
+// the groups of the second list; without one of them its changes go unnoticed.
 var (
 	newsGroups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
@@ -20,27 +19,25 @@ var (
 )
 
 const (
-	// newsBuffer holds some thousands of messages. What does not fit is lost, and
-	// everything looked at again.
+	// newsBuffer holds some thousands of messages. If it overflows, the kernel drops messages, and the watcher reports
+	// All.
 	newsBuffer = 4 << 20
 
-	// newsRoom is more than the kernel puts into one datagram.
+	// newsRoom is larger than any datagram of the kernel.
 	newsRoom = 64 << 10
 
-	// newsBatch bounds how many datagrams are read before the changes are told.
+	// newsBatch limits how many datagrams the watcher reads before it reports the changes.
 	newsBatch = 4096
 
-	// newsPause is the least time between two calls of the watcher's function. The pause
-	// after a call is at least newsRest times as long as the call: a stranger that can make
-	// the kernel report changes must not keep a core busy.
+	// newsPause is the minimum time between two calls of the watcher's function. The pause after a call is at least
+	// newsRest times as long as the call: a stranger that can make the kernel report changes must not keep a core busy.
 	newsPause = 10 * time.Millisecond
 	newsRest  = 4
 )
 
-// Watch calls changed at once, with Change.All, and then whenever something may have
-// changed. The calls come one after the other on a goroutine of their own, until
-// Close, which waits for it. Changes that come faster than they are handled are told
-// together. An interface can be watched once.
+// Watch calls changed at once, with Change.All, and then whenever something may have changed. The calls come one after
+// the other on a separate goroutine, until Close, which waits for it. Changes that come during a call are combined. An
+// interface can have one watcher.
 func (i *Interface) Watch(changed func(Change)) error {
 	if err := i.lock("watch"); err != nil {
 		return err
@@ -69,7 +66,7 @@ func (i *Interface) Watch(changed func(Change)) error {
 	return nil
 }
 
-// rest waits; it reports false when the interface is closed meanwhile.
+// rest waits. It returns false if the interface is closed meanwhile.
 func (i *Interface) rest(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -81,8 +78,7 @@ func (i *Interface) rest(d time.Duration) bool {
 	}
 }
 
-// listen waits for news and notes them, with what else has come. It reports false when
-// the interface is closed.
+// listen waits for messages and notes all that have come. It returns false when the interface is closed.
 func (i *Interface) listen(c *Change) bool {
 	conn, err := i.news.SyscallConn()
 	if err != nil {
@@ -114,8 +110,7 @@ func (i *Interface) listen(c *Change) bool {
 	return err == nil
 }
 
-// subscribe opens the socket that the news come through, in the namespace of the
-// calling thread.
+// subscribe opens the socket for the kernel's notifications, in the namespace of the calling thread.
 func subscribe() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {

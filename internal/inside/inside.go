@@ -1,5 +1,5 @@
-// Package inside lets packages of this module reach behind the public objects of package
-// roce, which sets these functions when it is initialized. Programs cannot import it.
+// Package inside gives packages of this module access to the objects behind the public objects of package roce. Package
+// roce sets these functions in its initialization. Programs cannot import this package.
 package inside
 
 import (
@@ -19,11 +19,11 @@ var (
 	// Agent returns the connection manager of a *roce.Device.
 	Agent func(device any) *gsi.Agent
 
-	// CompleteParam fills the defaults into a *roce.ConnParam: of a request, or of the answer
-	// to an offer if that is not nil. Numbers that no connection can have are EINVAL.
+	// CompleteParam fills the defaults into a *roce.ConnParam: of a request if offer is nil, otherwise of the answer
+	// to the offer. Numbers that no connection can have are EINVAL.
 	CompleteParam func(param any, offer *cm.Offer) error
 
-	// ReleasePD closes a *roce.PD as soon as no object is in it, which may be at once.
+	// ReleasePD closes a *roce.PD as soon as it has no objects, perhaps at once.
 	ReleasePD func(pd any)
 
 	// QP returns the queue pair of the NIC core behind a *roce.QP; for an XRC target, the queue

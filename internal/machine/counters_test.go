@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// What a device drops is printed by --counters, whatever the reason.
+// --counters prints all drops of a device, whatever the reason.
 func TestCountersOfDrops(t *testing.T) {
 	var c roce.Counters
 	set := func(v reflect.Value, n uint64) {

@@ -22,7 +22,7 @@ type Device struct {
 	*roce.Device
 	capture  *pcap.Writer // nil: none
 	trace    *trace       // nil: none
-	counters io.Writer    // where the counters go; nil: nowhere
+	counters io.Writer    // output of the counters; nil: none
 	once     sync.Once    // prints the counters
 }
 
@@ -32,8 +32,8 @@ func (d *Device) Close() error {
 	return errors.Join(d.Device.Close(), d.closeTaps())
 }
 
-// Report prints the counters that the flags ask for, once: when the NIC is closed, or before, when
-// the program ends without closing it.
+// Report prints the counters that the flags request, once: when the NIC is closed, or when the program ends without
+// closing it.
 func (d *Device) Report() {
 	if d.counters != nil {
 		d.once.Do(func() { printCounters(d.counters, d.Counters()) })
@@ -51,8 +51,8 @@ func (d *Device) closeTaps() (err error) {
 	return err
 }
 
-// Open opens the NIC on its interface: that of --dev, or else the one that has the address near
-// or leads to far. Traces, counters and notes go to log.
+// Open opens the NIC on the interface of --dev, or else on the one that has the address near or leads to far. Traces,
+// counters and notes go to log.
 func (f *Flags) Open(near, far netip.Addr, log io.Writer) (*Device, error) {
 	c, err := f.config()
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *Flags) device(log io.Writer) *Device {
 	return d
 }
 
-// opened returns d, or closes the taps if err says that the NIC could not be opened.
+// opened returns d. If err is not nil, it closes the taps and returns err.
 func (d *Device) opened(err error) (*Device, error) {
 	if err == nil {
 		return d, nil
@@ -131,7 +131,7 @@ func (d *Device) opened(err error) (*Device, error) {
 	return nil, adviseSpeed(err)
 }
 
-// adviseSpeed names the flag that stands for the field LineRate, if err says that it is missing.
+// adviseSpeed adds the flag for the field LineRate to err, if err says that the field is missing.
 func adviseSpeed(err error) error {
 	if strings.Contains(err.Error(), "LineRate") {
 		return fmt.Errorf("%w: give the speed of the line, --dcqcn=25 for 25 Gb/s", err)
@@ -139,8 +139,8 @@ func adviseSpeed(err error) error {
 	return err
 }
 
-// wrap returns a function that wraps a port in the capture and the trace, which d closes, and
-// these in the faults.
+// wrap returns a function that wraps a port in the capture and the trace, and these in the faults. d closes the capture
+// and the trace.
 func (f *Flags) wrap(d *Device, log io.Writer) func(link.Port) (link.Port, error) {
 	return func(p link.Port) (_ link.Port, err error) {
 		if f.Wrap != nil {
@@ -174,8 +174,7 @@ func (f *Flags) wrap(d *Device, log io.Writer) func(link.Port) (link.Port, error
 	}
 }
 
-// createCapture makes the file of --capture. If many programs have the same flags it is a file
-// that does not exist yet.
+// createCapture makes the file of --capture. If many programs have the same flags, each gets a new file.
 func (f *Flags) createCapture(log io.Writer) (*pcap.Writer, error) {
 	name := f.Capture
 	if f.own {
@@ -183,7 +182,7 @@ func (f *Flags) createCapture(log io.Writer) (*pcap.Writer, error) {
 		if err != nil {
 			return nil, err
 		}
-		file.Close() // it is empty, and this program's
+		file.Close() // the file is empty, and this program has made it
 		if want := expandPID(name, os.Getpid()); file.Name() != want {
 			fmt.Fprintf(log, "roce: %s exists, the capture goes to %s\n", want, file.Name())
 		}

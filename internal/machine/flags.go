@@ -26,7 +26,7 @@ const (
 	linkUDP = "udp"
 )
 
-// portSpeed is the value of --dcqcn that takes the speed of the line from the port.
+// portSpeed is the value of --dcqcn with which the port gives the line rate.
 const portSpeed = "port"
 
 // Flags are the values of the flags that describe one NIC.
@@ -41,7 +41,7 @@ type Flags struct {
 	Lazy     bool // only perf has a flag for it
 	Spin     spin
 	Counters bool
-	Recovery string // name of what queue pairs do about losses; empty: the default
+	Recovery string // name of the loss recovery of queue pairs; empty: the default
 	DCQCN    string // line rate; portSpeed: the port's; empty: off
 	Faults   fault.Config
 
@@ -61,8 +61,8 @@ func (f *Flags) Register(s *pflag.FlagSet) {
 	f.register(s, "not rstream")
 }
 
-// register adds the flags that are the same for one NIC and for several. noInPlace names what
-// sends no messages in place.
+// register adds the flags that are the same for one NIC and for several. noInPlace names the senders that do not
+// send in place.
 func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.IntVar(&f.Queues, "queues", 0, "queues of the interface, each with a shard of its own (0: one)")
 	s.IntVar(&f.InPlace, "in-place", 0, "with --link xdp: `MIB` of memory that messages are sent from without a copy in user space ("+noInPlace+")")
@@ -84,7 +84,7 @@ func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	})
 }
 
-// Validate returns an error that names the flag which makes no sense.
+// Validate returns an error that names an invalid flag.
 func (f *Flags) Validate() error {
 	if err := cmp.Or(usage.OneOf("--link", f.Link, slices.Concat(roce.InterfaceDrivers(), []string{LinkMem})...),
 		usage.AtLeast("--queues", f.Queues, 0), usage.Range("--in-place", f.InPlace, 0, 1<<20)); err != nil {
@@ -136,18 +136,18 @@ func (f *Flags) congestion() (*roce.DCQCN, error) {
 	return &roce.DCQCN{LineRate: roce.Rate(v * float64(qp.Gbps))}, nil
 }
 
-// recovery returns what queue pairs do about losses. The name was checked.
+// recovery returns the loss recovery of queue pairs. The name is valid.
 func (f *Flags) recovery() roce.Recovery {
 	r, _ := qp.ParseRecovery(f.Recovery)
 	return r
 }
 
-// options returns what the flags say of any device.
+// options returns the options of any device.
 func (f *Flags) options(cc *roce.DCQCN) roce.Options {
 	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc, Recovery: f.recovery()}
 }
 
-// config returns what the flags say of a device on an interface or address.
+// config returns the configuration of a device on an interface or address.
 func (f *Flags) config() (roce.InterfaceConfig, error) {
 	cc, err := f.congestion()
 	if err != nil {
@@ -160,8 +160,8 @@ func (f *Flags) config() (roce.InterfaceConfig, error) {
 	return c, nil
 }
 
-// FlagError says of a flag's value which values the flag takes, where pflag names a function of
-// package strconv.
+// FlagError adds the permitted values of a flag to an error for which pflag only names a function of package
+// strconv.
 func FlagError(err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

@@ -11,8 +11,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// macGUID returns the node GUID of an interface with an Ethernet address, as rxe makes it, and 0
-// for no address.
+// macGUID returns the node GUID of an interface with an Ethernet address, like rxe, and 0 without an address.
 func macGUID(mac frame.MAC) uint64 {
 	if mac.IsZero() {
 		return 0
@@ -31,8 +30,8 @@ func hostGUID(at string) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil))&^universal | 1 // never 0
 }
 
-// host returns what this boot of the host and this network namespace have and no others, or a
-// random number where the system does not say.
+// host returns a value that is unique to this boot of the host and this network namespace, or a random number if the
+// system has no such value.
 var host = sync.OnceValue(func() []byte {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -23,7 +23,7 @@ func Exists(name string) error {
 	return fmt.Errorf("%w: %s: choose one of %s", roce.ErrNoDevice, name, strings.Join(all, ", "))
 }
 
-// InterfaceNames returns the network interfaces of this host, none if they are not known.
+// InterfaceNames returns the network interfaces of this host, none if they are unknown.
 func InterfaceNames() (names []string) {
 	all, _ := net.Interfaces()
 	for _, i := range all {
@@ -133,9 +133,9 @@ func SourceOf(dst netip.Addr) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// usable returns the interfaces that are up and have an address which a driver can use. The loopback
-// is one only if there is no other: programs expect no device there. libfabric takes the device of
-// the address 127.0.0.1, if there is one, for the only one that it may use.
+// usable returns the interfaces that are up and have an address that a driver can use. It returns the loopback only if
+// there is no other: programs expect no device there, and if a device has the address 127.0.0.1, libfabric uses no
+// other.
 func usable(driver string) ([]string, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -162,7 +162,7 @@ func usable(driver string) ([]string, error) {
 	return names, nil
 }
 
-// addrsOf returns the addresses that a device on an interface has, in the order of its GID table.
+// addrsOf returns the addresses of a device on an interface, in the order of its GID table.
 func addrsOf(name string) ([]netip.Addr, error) {
 	host, err := hostnet.Open(name)
 	if err == nil {
@@ -189,8 +189,8 @@ func addrsOf(name string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// interfaceOf returns the interface that has an address. All of the network of a loopback
-// address are the loopback interface's.
+// interfaceOf returns the interface that has an address. The loopback interface has all addresses of its
+// network.
 func interfaceOf(a netip.Addr) (string, bool) {
 	all, _ := net.Interfaces()
 	for _, i := range all {

@@ -10,7 +10,7 @@ import (
 
 // The loopback interface itself is a device, with both its addresses.
 func TestOpenLoopback(t *testing.T) {
-	a, _ := netlab.Pair(t, netlab.Config{}) // where no other program has the loopback
+	a, _ := netlab.Pair(t, netlab.Config{}) // no other program uses the loopback there
 	a.Do(t, func() {
 		m := New(EnvFlags{Devs: []string{"lo"}, Flags: Flags{Link: linkUDP}})
 		list, err := m.List()

@@ -1,8 +1,8 @@
-// Package machine opens the NICs that flags describe: those of rocectl's commands, and those of
-// programs that were written for libibverbs, which have them in the environment variable ROCE_FLAGS.
+// Package machine opens the NICs that flags describe: the flags of rocectl's commands, and the flags in the
+// environment variable ROCE_FLAGS for programs that use libibverbs.
 //
-// [Flags] are the flags of a command that opens one NIC on the way to a peer. [EnvFlags] are the
-// same for all NICs of a [Machine], which has names for them, as a host has for its adapters.
+// [Flags] are the flags of a command that opens one NIC for the route to a peer. [EnvFlags] are the flags of all NICs
+// of a [Machine], which names them as a host names its adapters.
 package machine
 
 import (
@@ -29,7 +29,7 @@ const EnvVar = "ROCE_FLAGS"
 // EnvFlags are the values of the flags that describe all NICs of a program.
 type EnvFlags struct {
 	Flags          // Dev is not used
-	Devs  []string // interfaces and addresses; none: all interfaces that can be used
+	Devs  []string // interfaces and addresses; none: all usable interfaces
 	Log   string   // file for traces and counters; empty: standard error
 }
 
@@ -42,7 +42,7 @@ func (f *EnvFlags) Register(s *pflag.FlagSet) {
 	s.StringVar(&f.Log, "log", "", "append traces and counters to `FILE` instead of stderr; %p in the name is the number of the process, there and in --capture")
 }
 
-// Validate returns an error that names the flag which makes no sense.
+// Validate returns an error that names an invalid flag.
 func (f *EnvFlags) Validate() error {
 	if err := usage.OneOf("--link", f.Link, roce.InterfaceDrivers()...); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (f *EnvFlags) Validate() error {
 	return f.Flags.Validate()
 }
 
-// Text returns the value of [EnvVar] that says the same as the flags of s that were given. s has the
-// flags of f, and may have others, which are left out.
+// Text returns the value of [EnvVar] with the same meaning as the given flags of s. s has the flags of f, and may have
+// others, which Text leaves out.
 func (f *EnvFlags) Text(s *pflag.FlagSet) string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(EnvFlags).Register(known)
@@ -126,8 +126,8 @@ func parseEnv(text string) (*EnvFlags, error) {
 type Machine struct {
 	flags EnvFlags
 
-	mu    sync.Mutex // guards what follows
-	known []string   // interfaces and addresses, each at the number in the name of its device
+	mu    sync.Mutex // guards the fields below
+	known []string   // interfaces and addresses; the index is the number in the name of the device
 	log   io.Writer  // nil: not open yet
 }
 
@@ -149,16 +149,16 @@ func FromEnv() (*Machine, error) {
 	return New(*f), nil
 }
 
-// New returns the machine that flags describe, which are valid.
+// New returns the machine that valid flags describe.
 func New(f EnvFlags) *Machine {
 	f.own = true
 	return &Machine{flags: f, known: slices.Clone(f.Devs)}
 }
 
-// Reports returns whether the flags ask for the counters of devices: [Device.Report].
+// Reports reports whether the flags request the counters of devices: [Device.Report].
 func (m *Machine) Reports() bool { return m.flags.Counters }
 
-// List returns the devices. It opens none. The name of a device stays as long as the Machine.
+// List returns the devices. It opens none. A Machine never changes the name of a device.
 func (m *Machine) List() ([]Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,15 +180,15 @@ func (m *Machine) List() ([]Info, error) {
 		case err == nil:
 			info.Name = deviceName(i)
 			all = append(all, info)
-		case len(m.flags.Devs) > 0: // asked for by name
+		case len(m.flags.Devs) > 0: // requested by name
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// Open opens a device of [Machine.List] by its name. change, if it is not nil, may change what the
-// flags say. A device may be opened several times where the link can share it.
+// Open opens a device of [Machine.List] by its name. change, if it is not nil, may change the configuration. A program
+// may open a device several times if the link can share it.
 func (m *Machine) Open(name string, change func(*roce.InterfaceConfig)) (*Device, error) {
 	at, log, err := m.find(name)
 	if err != nil {

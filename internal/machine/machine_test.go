@@ -29,7 +29,7 @@ func TestParseEnv(t *testing.T) {
 	}
 }
 
-// An error names the variable, the flag and what the flag takes.
+// An error names the variable, the flag and the permitted values.
 func TestFromEnvErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"--bogus":                     "ROCE_FLAGS: unknown flag: --bogus",
@@ -64,7 +64,7 @@ func TestFromEnvErrors(t *testing.T) {
 	}
 }
 
-// Text passes on every flag that was given, and nothing else.
+// Text contains every given flag, and nothing else.
 func TestText(t *testing.T) {
 	args := []string{"--dev=eth0,10.0.0.1", "--link=udp", "--queues=2", "--capture=a b.pcap", "--trace", "--poll", "--spin=none", "--counters",
 		"--dcqcn=25", "--log=x-%p", "--seed=7", "--loss=rx=1%", "--delay=tx=50%", "--delay-time=3ms", "--fault=drop,qpn=1", "--fault=dup,psn=5", "--sysfs=never"}
@@ -88,8 +88,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Without --dev all interfaces that have an address are there, the loopback only if it is the only
-// one, under names that stay.
+// Without --dev the list has all interfaces with an address (the loopback only if there is no other), under names that
+// do not change.
 func TestListAll(t *testing.T) {
 	t.Setenv(EnvVar, "")
 	m, err := FromEnv()
@@ -114,8 +114,7 @@ func TestListAll(t *testing.T) {
 	}
 }
 
-// A device has the GUID and the addresses that the list says, and an interface and an address of it
-// are two devices.
+// A device has the GUID and the addresses in the list. An interface and one of its addresses are two devices.
 func TestOpen(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the name of the loopback interface is that of Linux")

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// createOwn creates a file that no other program writes. The name may have %p for the number of
-// the process. If such a file exists, it adds that number, and then a count, before the extension.
+// createOwn creates a file that no other program writes. The name may have %p for the process ID. If the file exists,
+// createOwn adds the process ID, and then a count, before the extension.
 func createOwn(name string, pid int) (*os.File, error) {
 	name = expandPID(name, pid)
 	ext := filepath.Ext(name)
@@ -29,7 +29,7 @@ func createOwn(name string, pid int) (*os.File, error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
 		}
-		// A device, like /dev/null or a named pipe, is written as it is.
+		// Use a special file, like /dev/null or a named pipe, under its name.
 		if info, err := os.Stat(at); err == nil && !info.Mode().IsRegular() {
 			return os.OpenFile(at, os.O_WRONLY, 0)
 		}
@@ -37,7 +37,7 @@ func createOwn(name string, pid int) (*os.File, error) {
 	return nil, fmt.Errorf("%s: %w, and so do 999 files with the number of this process", name, fs.ErrExist)
 }
 
-// expandPID puts the number of the process in place of %p.
+// expandPID replaces %p by the process ID.
 func expandPID(name string, pid int) string {
 	return strings.ReplaceAll(name, "%p", strconv.Itoa(pid))
 }

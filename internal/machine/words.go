@@ -15,7 +15,7 @@ func splitWords(text string) (words []string, err error) {
 	for _, r := range text {
 		switch {
 		case quote == '\\':
-			// In double quotes a backslash only keeps what would mean something there.
+			// In double quotes a backslash quotes only special characters.
 			if inside == '"' && !strings.ContainsRune("\"\\$`", r) {
 				word.WriteRune('\\')
 			}
