@@ -1,11 +1,10 @@
-// Package madqueue says when a driver reads its queue of management datagrams.
+// Package madqueue decides when a driver reads its queue of management datagrams.
 //
-// Such a driver has two queues in the kernel: one for packets whose BTH names QP 1, and
-// one for all others, the data. A flood of management datagrams then fills its own queue,
-// and the kernel drops what does not fit; it takes no room from the data. The driver
-// reads the data first, and a few management datagrams after it. While data arrive it then
-// leaves a queue that held more alone for a while: neither does it read the queue, nor does
-// the queue end its sleep.
+// Such a driver has two queues in the kernel: one for management datagrams (packets whose BTH names QP 1), and one for
+// all others, the data. So a flood of management datagrams fills only the first queue, where the kernel drops the
+// excess, and takes no room from the data. The driver reads the data first, and then a few management datagrams. If the
+// management queue held more and data arrive, the driver pauses that queue for a while: it does not read the queue, and
+// the queue does not end the driver's sleep.
 package madqueue
 
 import (
@@ -17,41 +16,41 @@ import (
 )
 
 const (
-	// Most is how many management datagrams one Recv hands out. One of them costs the
-	// device as much time as many data packets, and those wait meanwhile.
+	// Most is how many management datagrams one Recv returns. The device needs as much time for one of them as for many
+	// data packets, which wait meanwhile.
 	Most = 16
 
-	// A driver that has found the queue empty idle times in a row reads it in one of
-	// every looks calls of Recv: each read is a system call.
+	// A driver that has found the queue empty idle times in a row reads it only in every looks-th call of Recv,
+	// because each read is a system call.
 	idle  = 64
 	looks = 4
 
-	// A driver that has got as many management datagrams as it asked for, and data within
-	// the last flowing, does not read the management queue for pause.
+	// If a driver gets as many management datagrams as it requested, and has got data within the last flowing, it does
+	// not read the management queue for pause.
 	pause   = time.Millisecond
 	flowing = 10 * time.Millisecond
 )
 
-// start is what the instants of a Schedule count from.
+// start is the zero of the instants of a Schedule.
 var start = time.Now()
 
-// Schedule is the schedule of one driver. The zero value is ready. The owner of the Port
-// uses it; Pause is for every goroutine.
+// Schedule is the schedule of one driver. The zero value is ready. Only the owner of the Port calls its methods, except
+// Pause, which any goroutine may call.
 type Schedule struct {
 	owed    bool // the data of the last Recv left no room
 	begun   bool // this Recv has read the queue before the data
-	small   bool // and left the data little room
-	empty   int  // reads in a row that found nothing
+	small   bool // that read has left the data little room
+	empty   int  // consecutive reads that found nothing
 	skipped int  // calls of Recv since the last read
 	asked   int  // frames of the last Before or After
 
 	data   bool          // data came since dataAt was set
-	dataAt time.Duration // data came last, when the clock was last read
-	paused atomic.Int64  // until then, a time.Duration, the queue is not read; 0: it is read
+	dataAt time.Duration // time of the last data, as of the last clock reading
+	paused atomic.Int64  // end of the pause, a time.Duration; 0: no pause
 	now    func() time.Duration
 }
 
-// clock reads the time. It is read only if a pause begins or goes on.
+// clock reads the time, only if a pause begins or continues.
 func (s *Schedule) clock() time.Duration {
 	if s.now != nil {
 		return s.now()
@@ -59,8 +58,7 @@ func (s *Schedule) clock() time.Duration {
 	return time.Since(start)
 }
 
-// Pause returns how long the driver must not wait for the management queue; 0: it waits for
-// it as for the data.
+// Pause returns how long the driver must not wait for the management queue; 0: it waits for both queues.
 func (s *Schedule) Pause() time.Duration {
 	until := s.paused.Load()
 	if until == 0 {
@@ -74,14 +72,14 @@ func (s *Schedule) Pause() time.Duration {
 	return left
 }
 
-// Recv implements link.Port's Recv by two functions that fill frames: data from the data,
-// mads from the management queue. It reads the data first.
+// Recv implements link.Port's Recv with two functions that fill frames: data from the data queue, mads from the
+// management queue. It reads the data first.
 func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, error)) (n int, err error) {
 	read := func(fr []link.Frame) (int, error) {
 		n, err := mads(fr)
 		s.Read(n)
 		if errors.Is(err, link.ErrDown) {
-			err = nil // the kernel tells each socket once, and the other one reports it
+			err = nil // the kernel reports it once per socket; the data socket returns it, too
 		}
 		return n, err
 	}
@@ -120,7 +118,7 @@ func (s *Schedule) Before(room int) int {
 // One Recv reads the queue once: a second read would overwrite the frames of the first.
 func (s *Schedule) After(left int) int {
 	if s.begun {
-		s.begun, s.owed = false, left == 0 && !s.small // the next small batch is for the data
+		s.begun, s.owed = false, left == 0 && !s.small // the data get the next small batch
 		return 0
 	}
 	if left == 0 {
@@ -138,8 +136,7 @@ func (s *Schedule) After(left int) int {
 	return s.asked
 }
 
-// Read tells the schedule that the driver has read the management queue and has got n
-// datagrams.
+// Read notes that the driver has read n datagrams from the management queue.
 func (s *Schedule) Read(n int) {
 	s.owed, s.skipped = false, 0
 	if n == 0 {

@@ -66,7 +66,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestIdle: an empty queue is read rarely, one that was not empty at once.
+// TestIdle: the driver reads an empty queue rarely, and one that was not empty at once.
 func TestIdle(t *testing.T) {
 	var s Schedule
 	reads := func(calls int) (n int) {
@@ -131,8 +131,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestPauseDuringRecv: one goroutine asks how long it must not wait while another one receives, as
-// a Port allows. The race detector looks on.
+// TestPauseDuringRecv: one goroutine calls Pause while another one receives, as a Port permits. It is a test for the
+// race detector.
 func TestPauseDuringRecv(t *testing.T) {
 	var s Schedule
 	done := make(chan struct{})

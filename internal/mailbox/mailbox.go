@@ -1,5 +1,4 @@
-// Package mailbox has a queue between goroutines, for events and messages that wait to be
-// taken.
+// Package mailbox has a queue of events or messages between goroutines.
 package mailbox
 
 import (

@@ -55,8 +55,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestWaiters: as many goroutines as there are items, each of which waits, get one each though
-// notifications merge.
+// TestWaiters: although notifications merge, each of n waiting goroutines gets one of n items.
 func TestWaiters(t *testing.T) {
 	const n = 50
 	b := New[int](0)

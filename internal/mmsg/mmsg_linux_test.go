@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Who polls in vain asks for one message, gets it whole, and then for many again.
+// After polls that find nothing a Receiver requests one message, gets it whole, and then requests many again.
 func TestReceive(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
 	if err != nil {

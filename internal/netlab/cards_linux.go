@@ -11,16 +11,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// cardsVar names two interfaces of the machine with a cable between them, separated by a comma. Pair
-// then makes its network of these instead of a veth pair: so tests meet a real driver. They keep the
-// queues they have.
+// cardsVar names two interfaces of the machine that a cable joins, separated by a comma. Pair then uses these instead
+// of a veth pair, to test with a real driver. They keep their number of queues.
 const cardsVar = "ROCE_NETLAB_CARDS"
 
 // Cards returns the two interfaces that Pair uses; ok is false if it makes veth pairs. Tests that use
 // them cannot run side by side.
 func Cards() (a, b string, ok bool) { return strings.Cut(os.Getenv(cardsVar), ",") }
 
-// NeedCards skips a test that is about a card's driver if there are none.
+// NeedCards skips a test of a card's driver if there are no cards.
 func NeedCards(t testing.TB) {
 	t.Helper()
 	if _, _, ok := Cards(); !ok {

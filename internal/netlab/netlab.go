@@ -10,9 +10,9 @@
 //	+--------------------+            +--------------------+
 //
 // It needs Linux and root. Otherwise tests are skipped; with ROCE_REQUIRE_NETNS=1 in the environment
-// they fail instead. Tests of what only some kernels have (see Lacking) are skipped on others; with
-// ROCE_REQUIRE_FEATURES=1 they fail. With ROCE_NETLAB_CARDS=eth1,eth2 the
-// two interfaces named take the place of the veth pair: see Cards.
+// they fail instead. Tests of features that a kernel lacks are skipped (see Lacking); with
+// ROCE_REQUIRE_FEATURES=1 they fail. ROCE_NETLAB_CARDS=eth1,eth2 replaces the veth pair by these two interfaces: see
+// Cards.
 package netlab
 
 import (

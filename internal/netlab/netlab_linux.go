@@ -78,8 +78,8 @@ func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
 	return client, gateway, server
 }
 
-// Bridged makes a network of two sides with a namespace between them, in which near is the interface
-// towards a, and far that towards b. They have no addresses and forward nothing: the test does.
+// Bridged makes a network of two sides with a namespace between them, with the interfaces near towards a and far
+// towards b. These have no addresses, and the kernel forwards nothing: the test forwards.
 func Bridged(t testing.TB, c Config) (a, b, near, far *Side) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -303,8 +303,8 @@ func (s *Side) awaitUsable() error {
 	return nil
 }
 
-// awaitRunning waits until the kernel has noticed the carrier. Before that it silently drops what passes
-// the queueing discipline.
+// awaitRunning waits until the kernel has noticed the carrier. Before that it silently drops packets in the queueing
+// discipline.
 func (s *Side) awaitRunning() error {
 	return await(func() (bool, error) {
 		l, err := s.nl.LinkByName(s.Interface)

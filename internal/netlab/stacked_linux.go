@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// Over makes an interface over that of the side, for instance a netlink.Vlan, and moves the addresses
-// of the side to it. It skips the test if the kernel has no such interfaces.
+// Over makes an interface on top of the side's, for instance a netlink.Vlan, and moves the addresses of the side to it.
+// It skips the test if the kernel has no such interfaces.
 func (s *Side) Over(t testing.TB, l netlink.Link) *Side {
 	t.Helper()
 	over := *s
@@ -25,8 +25,8 @@ func (s *Side) Over(t testing.TB, l netlink.Link) *Side {
 	return &over
 }
 
-// Container makes an interface over that of the side in a namespace of its own, as containers have it.
-// Its addresses end in last. It skips the test if the kernel has no such interfaces.
+// Container makes an interface on top of the side's in a separate namespace, as containers have it. Its addresses end
+// in last. It skips the test if the kernel has no such interfaces.
 func (s *Side) Container(t testing.TB, l netlink.Link, last byte) *Side {
 	t.Helper()
 	c := newSide(serial.Add(1), 88, "c", last)
@@ -48,7 +48,7 @@ func Bond(t testing.TB, slaves []*Side, mac netlink.BondFailOverMac) *Side {
 	first.flush(t)
 	over.create(t, first.nl, bond)
 	for _, s := range slaves {
-		s.SetUp(t, false) // or it is refused
+		s.SetUp(t, false) // the kernel refuses an interface that is up
 		if err := s.nl.LinkSetMaster(s.link, bond); err != nil {
 			t.Fatalf("netlab: %s into the bond: %v", s.Interface, err)
 		}
@@ -68,7 +68,7 @@ func (s *Side) flush(t testing.TB) {
 	}
 }
 
-// add makes the interface of the side, by the netlink handle of the namespace that has the one below, and
+// add makes the interface of the side, with the netlink handle of the namespace that has the lower interface, and
 // brings it up.
 func (s *Side) add(t testing.TB, nl *netlink.Handle, l netlink.Link) {
 	t.Helper()
@@ -116,7 +116,7 @@ func (s *Side) LosesCarrier() bool {
 	return false
 }
 
-// Netem makes the kernel delay, lose, reorder or duplicate what leaves by the interface, as `tc qdisc add
+// Netem makes the kernel delay, lose, reorder or duplicate the outgoing packets of the interface, as `tc qdisc add
 // dev NAME root netem` does. It skips the test if the kernel has no such queueing discipline.
 func (s *Side) Netem(t testing.TB, n netlink.NetemQdiscAttrs) {
 	t.Helper()
@@ -130,7 +130,7 @@ func (s *Side) Netem(t testing.TB, n netlink.NetemQdiscAttrs) {
 	}
 }
 
-// Switch is a namespace with a bridge into which hosts are plugged.
+// Switch is a namespace with a bridge that connects hosts.
 type Switch struct {
 	side   *Side
 	bridge *netlink.Bridge
@@ -151,8 +151,8 @@ func NewSwitch(t testing.TB, c Config) *Switch {
 	return w
 }
 
-// Host makes a namespace with interfaces that are plugged into the switch. The first of them has addresses,
-// which end in last. ports are the other ends of the cables.
+// Host makes a namespace with interfaces that are connected to the switch. The first of them has addresses, which end
+// in last. ports are the other ends of the veth pairs.
 func (w *Switch) Host(t testing.TB, last byte, cables int) (interfaces, ports []*Side) {
 	t.Helper()
 	host := newSide(0, 88, "h", last)
@@ -177,5 +177,5 @@ func (w *Switch) Host(t testing.TB, last byte, cables int) (interfaces, ports []
 	return interfaces, ports
 }
 
-// forgetAddrs makes the side one whose interface has no addresses.
+// forgetAddrs clears the addresses in the side, after its interface has lost them.
 func (s *Side) forgetAddrs() { s.IP4, s.IP6, s.LinkLocal = Side{}.IP4, Side{}.IP6, Side{}.LinkLocal }

@@ -9,8 +9,7 @@ type Chan chan struct{}
 // New returns a channel without a token.
 func New() Chan { return make(Chan, 1) }
 
-// Notify wakes one goroutine that waits at the channel, or the next one that will. It never
-// blocks.
+// Notify wakes one goroutine that waits for the channel, or else the next one that waits. It never blocks.
 func (c Chan) Notify() {
 	select {
 	case c <- struct{}{}:

@@ -1,9 +1,8 @@
 //go:build race
 
-// Package order tells the race detector what it cannot see: that what was done
-// before a packet was given to the kernel comes before what is done after it came
-// out of the kernel, at another device of the same process. Package net does the
-// same. Without the detector it does nothing.
+// Package order tells the race detector about an order that it cannot see: memory accesses before a device gives a
+// packet to the kernel happen before accesses after another device of the same process gets it from the kernel. Package
+// net does the same. Without the detector this package does nothing.
 package order
 
 import "sync/atomic"

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// After a pipe has steps of two lengths, the estimate weighs what is left by its length.
+// With steps of two lengths on a pipe, the estimate weighs the remaining steps by their length.
 func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -42,7 +42,7 @@ bench: 3 of 3 steps in 1:00:03
 	})
 }
 
-// A pipe that gets no line for each step still gets one now and then.
+// A pipe that does not get a line for each step still gets a line from time to time.
 func TestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -59,7 +59,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// A run that ends by time says what is left of it, and how it was cut short.
+// A run that ends by time prints the remaining time, and how it was interrupted.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -77,7 +77,7 @@ func TestLasts(t *testing.T) {
 	})
 }
 
-// screen is what a terminal of one line shows: finished lines, and the one under way.
+// screen returns what a terminal shows: the finished lines, and the line of running steps.
 func screen(s string) (lines []string, last string) {
 	all := strings.Split(s, "\n")
 	for i, l := range all {
@@ -93,8 +93,8 @@ func screen(s string) (lines []string, last string) {
 	return lines, last
 }
 
-// On a terminal the line under way follows the clock and the steps, is never part of
-// another line, never wraps, and is gone at the end.
+// On a terminal the line of running steps follows the clock and the steps, is never part of another line, never wraps,
+// and is erased at the end.
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -131,8 +131,7 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// The first signal ends the context. Copies of it that make or timeout send do nothing; a
-// later one ends the program.
+// The first signal ends the context. Copies of it from make or timeout do nothing; a later one ends the program.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// most is how many descriptors a thing has at most that is tested here.
+// most is the maximum number of descriptors of a tested object.
 const most = 200
 
-// descriptors returns the numbers of those that are open, in order.
+// descriptors returns the open file descriptors, in order.
 func descriptors(t testing.TB) []int {
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/fd")
@@ -32,7 +32,7 @@ func descriptors(t testing.TB) []int {
 		if err != nil {
 			continue
 		}
-		if _, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil { // not that of the directory
+		if _, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil { // skips the descriptor of the directory
 			fds = append(fds, n)
 		}
 	}
@@ -40,8 +40,8 @@ func descriptors(t testing.TB) []int {
 	return fds
 }
 
-// settled returns the open descriptors when there are no more than before: some are
-// closed by finalizers and by the kernel, a little later.
+// settled waits until at most want descriptors are open, and returns them: finalizers and the kernel close some a
+// little later.
 func settled(t testing.TB, want int) []int {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -52,11 +52,11 @@ func settled(t testing.TB, want int) []int {
 	}
 }
 
-// Descriptors calls open with room for no more descriptors, then for one, for two, and
-// so on, until it succeeds. Each time it fails it must leave none open.
+// Descriptors calls open with room for no descriptor, then for one, for two, and so on, until open succeeds. Each time
+// open fails it must leave no descriptor open.
 func Descriptors(t testing.TB, open func() (io.Closer, error)) {
 	t.Helper()
-	first, err := open() // whatever is opened once and stays
+	first, err := open() // opens descriptors that stay open after the first use
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func Descriptors(t testing.TB, open func() (io.Closer, error)) {
 	t.Errorf("it has more than %d descriptors", most)
 }
 
-// limitFor is the limit below which so many numbers are free.
+// limitFor returns the limit of descriptors that leaves room for so many more.
 func limitFor(open []int, room int) uint64 {
 	n := 0
 	for free := 0; ; n++ {
@@ -109,8 +109,8 @@ func limitFor(open []int, room int) uint64 {
 	}
 }
 
-// Call is a system call that fails: if the first argument is Arg0-1, unless Arg0 is 0, and
-// the second and third are Arg1 and Arg2, unless those are negative.
+// Call is a system call that fails if its first argument is Arg0-1 (any if Arg0 is 0), and its second and third
+// arguments are Arg1 and Arg2 (any if negative).
 type Call struct {
 	Name             string
 	Number           uintptr
@@ -118,9 +118,8 @@ type Call struct {
 	Errno            unix.Errno
 }
 
-// Calls calls open once for each of the calls, on a thread in which that one fails. If
-// open fails it must leave no descriptor open; so must the Close of what it opened.
-// in, if it is set, prepares the thread.
+// Calls calls open once for each of the calls, on a thread in which that call fails. If open fails, it must leave no
+// descriptor open; otherwise Close must leave none. in, if it is set, prepares the thread.
 func Calls(t testing.TB, calls []Call, in func(func()), open func() (io.Closer, error)) (failed map[string]error) {
 	t.Helper()
 	failed = make(map[string]error)
@@ -151,12 +150,11 @@ func Calls(t testing.TB, calls []Call, in func(func()), open func() (io.Closer, 
 	return failed
 }
 
-// Opens tests an open that binds sockets and waits for them: nothing may stay open when there are
-// too few descriptors, or when one of its system calls is not permitted, of which more has those
-// that not every such open makes. in is as of [Calls].
+// Opens tests an open that binds sockets and waits for them: nothing may stay open if there are too few descriptors, or
+// if one of its system calls is not permitted. more lists calls that only this open makes. in is as in [Calls].
 func Opens(t testing.TB, more []Call, in func(func()), open func() (io.Closer, error)) {
 	t.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no finalizer closes what is left
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // no finalizer closes leaked descriptors
 	in(func() { Descriptors(t, open) })
 	for _, c := range []struct {
 		name   string
@@ -169,8 +167,7 @@ func Opens(t testing.TB, more []Call, in func(func()), open func() (io.Closer, e
 	Calls(t, more, in, open)
 }
 
-// Setsockopts returns the calls that set one of the options at one of the levels, which are not
-// permitted.
+// Setsockopts returns the calls of setsockopt with one of the options at one of the levels.
 func Setsockopts(levels, options []int) (calls []Call) {
 	for _, level := range levels {
 		for _, option := range options {
@@ -180,7 +177,7 @@ func Setsockopts(levels, options []int) (calls []Call) {
 	return calls
 }
 
-// deny makes a call fail in this thread for as long as it lives.
+// deny makes a call fail in this thread until the thread ends.
 func deny(c Call) error {
 	const number, first = 0, 16 // struct seccomp_data
 	ins := []bpf.Instruction{

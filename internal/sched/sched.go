@@ -1,8 +1,8 @@
-// Package sched lets other programs have the processor.
+// Package sched yields the processor to other programs.
 package sched
 
 import "runtime"
 
-// OneProcessor is whether this process may use one processor only. Then a peer on the same
-// machine cannot run while this process busy-polls.
+// OneProcessor reports whether this process may use only one processor. Then a peer on the same machine cannot run
+// while this process busy-polls.
 var OneProcessor = canYield && runtime.NumCPU() == 1

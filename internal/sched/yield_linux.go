@@ -8,6 +8,6 @@ import (
 
 const canYield = true
 
-// Yield returns when the others that could run on this processor have had a turn
-// (sched_yield(2)), at once if there are none.
+// Yield lets other runnable threads of this processor run first (sched_yield(2)). If there are none, it returns at
+// once.
 func Yield() { syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

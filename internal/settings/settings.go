@@ -12,12 +12,11 @@ import (
 type Number struct {
 	Name        string
 	Value       *int
-	Default     int // what 0 stands for
+	Default     int // the value for 0
 	Least, Most int
 }
 
-// Complete puts the defaults in the place of zeros. A number beyond its bounds is EINVAL, in an
-// error of the call op.
+// Complete replaces zeros by the defaults. A number outside its bounds is EINVAL, in an error of the call op.
 func Complete(op string, numbers ...Number) error {
 	for _, n := range numbers {
 		*n.Value = cmp.Or(*n.Value, n.Default)

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/internal/settings"
 )
 
-// TestComplete: 0 becomes the default, a number beyond its bounds is named and refused.
+// TestComplete: 0 becomes the default; the error of a number outside its bounds names the number.
 func TestComplete(t *testing.T) {
 	for _, c := range []struct {
 		value, want int

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attach makes a program the filter of a socket. The program returns how many bytes of a
-// packet the socket gets; of 0 it does not get the packet.
+// Attach makes a program the filter of a socket. The program returns how many bytes of a packet the socket gets; 0
+// drops the packet.
 func Attach(fd int, program []bpf.Instruction) error {
 	return Set(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, program)
 }

@@ -1,6 +1,5 @@
-// Package txpolicy decides what a driver does about packets that the kernel refuses:
-// how long it waits for room, and when it takes super-packets for what does not work.
-// It reads no clock: time is an argument.
+// Package txpolicy decides what a driver does about packets that the kernel refuses: how long it waits for room, and
+// when it stops to send super-packets. It reads no clock: time is an argument.
 package txpolicy
 
 import (
@@ -9,23 +8,21 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Limit is how long a message waits for room that the kernel does not announce: in the
-// transmit ring of a card, or in memory. A ring that is full has room again much sooner,
-// unless the card hangs or a filter drops the packets.
+// Limit is how long a message waits for room that the kernel does not announce: in the transmit ring of a card, or in
+// memory. A full ring has room again much sooner, unless the card hangs or a filter drops the packets.
 const Limit = 5 * time.Millisecond
 
 // Patience limits how long a sender without room keeps its messages. The zero value is
 // ready. It belongs to one goroutine at a time.
 type Patience struct {
-	since   time.Time // of the first refusal since something went
+	since   time.Time // time of the first refusal since the last message was sent
 	waiting bool
 	spent   bool
 }
 
-// Refused notes that there was no room, and reports whether to keep the message and try
-// again later. Otherwise the message is to be given up, and so is each that is refused
-// from then on until one goes: so one that never goes does not hold up the others for
-// long.
+// Refused notes that there was no room. It returns true if the sender must keep the message and try again later, and
+// false if it must drop the message. From then on it returns false until a message is sent, so a message that the
+// kernel never takes does not delay the others for long.
 func (p *Patience) Refused(now time.Time) (keep bool) {
 	if !p.waiting {
 		p.waiting, p.since = true, now
@@ -34,7 +31,7 @@ func (p *Patience) Refused(now time.Time) (keep bool) {
 	return !p.spent
 }
 
-// Went notes that a message has left.
+// Went notes that a message was sent.
 func (p *Patience) Went() {
 	if p.waiting {
 		*p = Patience{}
@@ -42,24 +39,23 @@ func (p *Patience) Went() {
 }
 
 const (
-	// strikes is how often in a row a super-packet must be refused, and its packets go,
-	// before super-packets are given up for a while.
+	// strikes is the number of consecutive failures after which a Trial pauses. A failure is a refused super-packet
+	// whose packets the kernel takes one by one.
 	strikes = 3
 
-	// shortest and longest are for how long they are given up: longer each time.
+	// shortest and longest are the bounds of the pause: it becomes longer each time.
 	shortest = 5 * time.Second
 	longest  = 5 * time.Minute
 )
 
-// Trial finds out whether something works that may stop to work, and begin again. The
-// zero value takes it to work.
+// Trial finds out whether something works that may stop working, and start again. The zero value assumes that it works.
 type Trial struct {
 	failures int
 	pause    time.Duration
 	until    time.Time
 }
 
-// Failed notes that it did not work, and reports whether it is given up for now.
+// Failed notes a failure, and reports whether a pause has begun.
 func (t *Trial) Failed(now time.Time) bool {
 	if t.failures++; t.failures < strikes {
 		return false
@@ -68,31 +64,30 @@ func (t *Trial) Failed(now time.Time) bool {
 	return true
 }
 
-// GiveUp gives it up for now.
+// GiveUp begins a pause.
 func (t *Trial) GiveUp(now time.Time) {
 	t.pause = min(max(2*t.pause, shortest), longest)
 	t.until = now.Add(t.pause)
-	t.failures = strikes - 1 // after the pause one failure more will do
+	t.failures = strikes - 1 // after the pause one more failure begins the next one
 }
 
-// Worked notes that it worked.
+// Worked notes a success.
 func (t *Trial) Worked() { *t = Trial{} }
 
-// Doubted reports whether it has failed since it worked.
+// Doubted reports whether there was a failure since the last success.
 func (t *Trial) Doubted() bool { return t.failures > 0 }
 
-// Allowed reports whether to try it.
+// Allowed reports whether there is no pause.
 func (t *Trial) Allowed(now time.Time) bool { return t.until.IsZero() || !now.Before(t.until) }
 
-// maxPeers is how many peers a Trials remembers. One more pushes another out, which
-// then has to prove itself again.
+// maxPeers is how many peers a Trials remembers. One more replaces another one, whose failures are then forgotten.
 const maxPeers = 64
 
-// Trials has a Trial for each peer: a route, a tunnel or IPsec may refuse what the rest
-// takes. The zero value is ready. It belongs to one goroutine at a time.
+// Trials has a Trial for each peer: a route, a tunnel or IPsec may refuse super-packets that other paths take. The zero
+// value is ready. It belongs to one goroutine at a time.
 type Trials struct{ peers map[bth.GID]*Trial }
 
-// Failed notes that it did not work with a peer.
+// Failed notes a failure with a peer.
 func (t *Trials) Failed(now time.Time, peer bth.GID) {
 	p := t.peers[peer]
 	if p == nil {
@@ -111,24 +106,23 @@ func (t *Trials) Failed(now time.Time, peer bth.GID) {
 	p.Failed(now)
 }
 
-// Worked notes that it worked with a peer.
+// Worked notes a success with a peer.
 func (t *Trials) Worked(peer bth.GID) {
 	if len(t.peers) > 0 {
 		delete(t.peers, peer)
 	}
 }
 
-// Allowed reports whether to try it with a peer.
+// Allowed reports whether there is no pause for a peer.
 func (t *Trials) Allowed(now time.Time, peer bth.GID) bool {
 	p := t.peers[peer]
 	return p == nil || p.Allowed(now)
 }
 
-// Any reports whether there is a peer with which it did not work the last time. If not,
-// it is allowed with all.
+// Any reports whether the last attempt with some peer has failed. If not, all peers are allowed.
 func (t *Trials) Any() bool { return len(t.peers) > 0 }
 
-// Paused returns with how many peers it is not tried now.
+// Paused returns the number of peers with a pause.
 func (t *Trials) Paused(now time.Time) (n int) {
 	for _, p := range t.peers {
 		if !p.Allowed(now) {

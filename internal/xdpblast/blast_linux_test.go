@@ -61,8 +61,7 @@ func blast(t testing.TB, mtu int, c sender, total int) (sent, got int, took, cpu
 	return sent, <-received, took, cpu
 }
 
-// threadTime returns the processor time of this thread: unlike the wall-clock time it means
-// something on a busy machine.
+// threadTime returns the processor time of this thread: unlike wall-clock time it is meaningful on a busy machine.
 func threadTime(t testing.TB) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
@@ -83,7 +82,7 @@ func TestBlast(t *testing.T) {
 	}
 }
 
-// nothing is a Port that can do nothing.
+// nothing is a Port whose methods must not be called.
 type nothing struct{ link.Port }
 
 func (nothing) Info() link.Info { return link.Info{} }

@@ -1,5 +1,5 @@
-// Package xdpblast benchmarks the rings of an AF_XDP port without a protocol: the measure for a
-// protocol on the same link. Both ends compute the ICRC and copy the payload, as any stack must.
+// Package xdpblast benchmarks the rings of an AF_XDP port without a protocol: the upper bound for a protocol on the same
+// link. Both ends compute the ICRC and copy the payload, as any stack must.
 package xdpblast
 
 import (
@@ -28,18 +28,17 @@ func rings(p link.Port) (*xdp.Port, *xsk.Memory, *xsk.Pool, *xsk.Socket, error) 
 // batch is how many frames go to the kernel at once.
 const batch = 256
 
-// sender says what send sends.
+// sender describes the packets of send.
 type sender struct {
 	payload int // bytes, a multiple of 4
 
-	// inPlace does not copy the payload: send writes only headers and ICRC, and a packet has
-	// three descriptors. It needs a port with scatter-gather and a payload that fits a chunk.
+	// inPlace avoids the copy of the payload: send writes only headers and ICRC, and a packet has three descriptors. It
+	// needs a port with scatter-gather and a payload that fits into a chunk.
 	inPlace bool
 }
 
-// send sends packets as fast as the kernel takes them, until stop, which it calls before each
-// batch, returns true. It returns how many the kernel took. The port must not be used otherwise,
-// before or after.
+// send sends packets as fast as the kernel takes them. It calls stop before each batch, and ends when stop returns true.
+// It returns how many packets the kernel took. Nothing else may use the port, before or after.
 func (c sender) send(p link.Port, path *frame.Path, stop func() bool) (packets int, err error) {
 	_, mem, pool, s, err := rings(p)
 	if err != nil {
@@ -114,9 +113,8 @@ func (c sender) send(p link.Port, path *frame.Path, stop func() bool) (packets i
 	return int((s.TX.Consumed() - first) / descs), nil
 }
 
-// receive receives packets until stop, which it calls when no packet has arrived, returns true.
-// It returns how many packets had a right ICRC, and how many a wrong one. The port must not be
-// used otherwise, before or after.
+// receive receives packets. It calls stop when no packet has arrived, and ends when stop returns true. It returns the
+// numbers of packets with a right and with a wrong ICRC. Nothing else may use the port, before or after.
 func receive(p link.Port, stop func() bool) (packets, bad int, err error) {
 	x, mem, pool, s, err := rings(p)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestArena walks an arena against an account of who has which page.
+// TestArena compares an arena with a list of the owner of each page, over random steps.
 func TestArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const pages, before = 12, 3

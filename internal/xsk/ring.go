@@ -1,6 +1,5 @@
-// Package xsk is the kernel's AF_XDP socket as it is: four rings in shared
-// memory, the memory the frames are in (UMEM), and the socket calls around them.
-// Package xdp makes a link.Port of it.
+// Package xsk is a thin layer over the kernel's AF_XDP socket: four rings in shared memory, the memory of the frames
+// (UMEM), and the socket calls. Package xdp implements a link.Port with it.
 //
 //	            user                         kernel
 //	Fill        Producer  -- chunks to fill --->
@@ -8,8 +7,7 @@
 //	TX          Producer  -- frames ----------->
 //	Completion  Consumer  <-- chunks sent -----
 //
-// The rings and the frame pools are plain memory and build everywhere; sockets
-// are Linux's.
+// The rings and the frame pools are plain memory and build everywhere; sockets need Linux.
 package xsk
 
 import (
@@ -26,15 +24,14 @@ type Desc struct {
 	Options uint32 // Continued
 }
 
-// Continued in Desc.Options says that the frame goes on in the next descriptor
-// (XDP_PKT_CONTD).
+// Continued in Desc.Options says that the frame continues in the next descriptor (XDP_PKT_CONTD).
 const Continued = 1
 
-// needWakeup in a ring's flags asks for a system call (XDP_RING_NEED_WAKEUP).
+// needWakeup in a ring's flags requests a system call (XDP_RING_NEED_WAKEUP).
 const needWakeup = 1
 
-// ring is what both ends of a ring have. Indexes count up and wrap around at
-// 2^32; an entry is at its index modulo the size, which is a power of two.
+// ring has the parts that both ends of a ring share. Indexes count up and wrap around at 2^32; an entry is at its index
+// modulo the size, which is a power of two.
 //
 // The kernel's rules of order (net/xdp/xsk_queue.h) are: the producer writes the entries and
 // then stores the producer index with release order; the consumer loads that index with
@@ -46,22 +43,20 @@ type ring[T any] struct {
 	mask                      uint32
 }
 
-// NeedWakeup reports whether the kernel waits to be told of what is in the ring.
+// NeedWakeup reports whether the kernel needs a system call to look at the ring.
 func (r *ring[T]) NeedWakeup() bool { return atomic.LoadUint32(r.flags)&needWakeup != 0 }
 
 // Size returns the number of entries.
 func (r *ring[T]) Size() uint32 { return r.mask + 1 }
 
-// Producer is the end of a ring that entries are put in. It belongs to one
-// goroutine at a time.
+// Producer is the writing end of a ring. It belongs to one goroutine at a time.
 type Producer[T any] struct {
 	ring[T]
 	next uint32 // entries before it are written
-	done uint32 // entries before it were consumed when we looked last
+	done uint32 // entries before it were consumed at the last look
 }
 
-// NewProducer returns the end of a ring in shared memory. The length of entries
-// is a power of two.
+// NewProducer returns the writing end of a ring in shared memory. The length of entries is a power of two.
 func NewProducer[T any](producer, consumer, flags *uint32, entries []T) Producer[T] {
 	return Producer[T]{
 		ring: ring[T]{producer, consumer, flags, entries, uint32(len(entries) - 1)},
@@ -69,8 +64,8 @@ func NewProducer[T any](producer, consumer, flags *uint32, entries []T) Producer
 	}
 }
 
-// Free returns how many entries can be put in, and looks at what was consumed
-// only when that is fewer than want.
+// Free returns how many entries there is room for. It reads the shared consumer index only if there is room for fewer
+// than want.
 func (r *Producer[T]) Free(want uint32) uint32 {
 	n := r.Size() - (r.next - r.done)
 	if n < want {
@@ -80,8 +75,7 @@ func (r *Producer[T]) Free(want uint32) uint32 {
 	return n
 }
 
-// Put writes the next entry, for which there must be room, and returns its index.
-// The kernel sees it after Submit.
+// Put writes the next entry and returns its index. There must be room. The kernel sees the entry after Submit.
 func (r *Producer[T]) Put(v T) (index uint32) {
 	index = r.next
 	r.entries[index&r.mask] = v
@@ -89,7 +83,7 @@ func (r *Producer[T]) Put(v T) (index uint32) {
 	return index
 }
 
-// Submit publishes everything that was put in.
+// Submit publishes all entries of Put.
 func (r *Producer[T]) Submit() {
 	order.Sent()
 	atomic.StoreUint32(r.producer, r.next)
@@ -101,22 +95,20 @@ func (r *Producer[T]) Consumed() uint32 {
 	return r.done
 }
 
-// Next returns the index of the entry that is put in next.
+// Next returns the index of the entry that the next Put writes.
 func (r *Producer[T]) Next() uint32 { return r.next }
 
-// At is the entry of an index that was put in and may not be consumed.
+// At returns the entry with an index. Put has written it, and it may not be consumed yet.
 func (r *Producer[T]) At(index uint32) *T { return &r.entries[index&r.mask] }
 
-// Consumer is the end of a ring that entries are taken out of. It belongs to one
-// goroutine at a time.
+// Consumer is the reading end of a ring. It belongs to one goroutine at a time.
 type Consumer[T any] struct {
 	ring[T]
 	next uint32 // entries before it are released
-	seen uint32 // entries before it were produced when we looked last
+	seen uint32 // entries before it were produced at the last look
 }
 
-// NewConsumer returns the end of a ring in shared memory. The length of entries
-// is a power of two.
+// NewConsumer returns the reading end of a ring in shared memory. The length of entries is a power of two.
 func NewConsumer[T any](producer, consumer, flags *uint32, entries []T) Consumer[T] {
 	return Consumer[T]{
 		ring: ring[T]{producer, consumer, flags, entries, uint32(len(entries) - 1)},
@@ -124,8 +116,7 @@ func NewConsumer[T any](producer, consumer, flags *uint32, entries []T) Consumer
 	}
 }
 
-// Ready returns how many entries there are to take, and looks for new ones only
-// when there are fewer than want.
+// Ready returns the number of readable entries. It reads the shared producer index only if there are fewer than want.
 func (r *Consumer[T]) Ready(want uint32) uint32 {
 	n := r.seen - r.next
 	if n < want {
@@ -133,11 +124,11 @@ func (r *Consumer[T]) Ready(want uint32) uint32 {
 		order.Received()
 		n = r.seen - r.next
 	}
-	// Whatever the shared word says, no more than the ring has.
+	// The shared word may be wrong: never more than the size of the ring.
 	return min(n, r.Size())
 }
 
-// Get is the entry i places behind the first that is not released.
+// Get returns the entry i places after the first unreleased one.
 func (r *Consumer[T]) Get(i uint32) *T { return &r.entries[(r.next+i)&r.mask] }
 
 // Release gives the first n entries back to the kernel.

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// memory is a ring as the kernel shares it: both ends of it can be made.
+// memory is the memory of a ring that the kernel would share: a test makes both ends of it.
 type memory[T any] struct {
 	producer, consumer, flags uint32
 	entries                   []T
@@ -25,7 +25,7 @@ func (m *memory[T]) ends() (*Producer[T], *Consumer[T]) {
 	return &p, &c
 }
 
-// TestRing walks a ring against a queue, from indexes around their wrap-around on.
+// TestRing compares a ring with a queue over random steps. The indexes start just before their wrap-around.
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := 1 << rapid.IntRange(0, 5).Draw(t, "size")
@@ -77,7 +77,7 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestRingNeedWakeup: the kernel asks for a call.
+// TestRingNeedWakeup: the kernel requests a system call.
 func TestRingNeedWakeup(t *testing.T) {
 	m := newMemory[Desc](4, 0)
 	p, _ := m.ends()
@@ -90,8 +90,7 @@ func TestRingNeedWakeup(t *testing.T) {
 	}
 }
 
-// TestRingHostile: whatever a broken kernel writes, no more entries are ready than
-// there are.
+// TestRingHostile: whatever a broken kernel writes, Ready never returns more than the size of the ring.
 func TestRingHostile(t *testing.T) {
 	m := newMemory[Desc](4, 0)
 	_, c := m.ends()
@@ -101,9 +100,8 @@ func TestRingHostile(t *testing.T) {
 	}
 }
 
-// TestMirror is the life of a socket with the kernel played by the other ends of
-// its rings, in a goroutine of its own: what is sent comes back as received.
-// Under the race detector this shows that the order of the accesses is enough.
+// TestMirror runs a socket's rings against a goroutine that acts as the kernel at the other ends of the rings: it returns
+// sent frames as received ones. The race detector then proves that the order of the accesses is sufficient.
 func TestMirror(t *testing.T) {
 	const size, slots, total = 8, 24, 20000
 	g := Geometry{Chunk: 2048, Slot: 4096}
@@ -206,8 +204,8 @@ func TestGeometry(t *testing.T) {
 	}
 }
 
-// TestPool: a slot comes back with the last of its descriptors, and an address
-// that the kernel does not have is refused.
+// TestPool: a slot returns to the pool with the last of its descriptors; Complete refuses an address that the kernel
+// does not have.
 func TestPool(t *testing.T) {
 	g := GeometryFor(4200)
 	p := NewPool(g, 5*uint64(g.Slot), 3)
@@ -245,8 +243,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestOwners: with the tag roceframes, and only with it, touching what is not
-// one's own panics.
+// TestOwners: with the tag roceframes, and only with it, touching a slot of another owner panics.
 func TestOwners(t *testing.T) {
 	for what, f := range map[string]func(p *Pool, addr uint64){
 		"put twice":     func(p *Pool, addr uint64) { p.Put(addr, Building); p.Put(addr, Building) },

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is a UMEM: what all frames are in, shared by all sockets of one
-// interface.
+// Memory is a UMEM: the memory of all frames, which all sockets of one interface share.
 type Memory struct {
 	Bytes []byte
 	chunk int
@@ -25,16 +24,15 @@ func NewMemory(size, chunk int) (*Memory, error) {
 	return &Memory{b, chunk}, nil
 }
 
-// Discard gives the pages back to the system. The addresses stay mapped, and read as zero,
-// until no goroutine holds the Memory any more: a late reader does not fault.
+// Discard returns the pages to the system. The addresses stay mapped and read as zero until the garbage collector frees
+// the Memory, so a late reader does not fault.
 func (m *Memory) Discard() {
 	unix.Madvise(m.Bytes, unix.MADV_DONTNEED)
 	b := m.Bytes
 	runtime.AddCleanup(m, func(b []byte) { unix.Munmap(b) }, b)
 }
 
-// Sizes are those of the rings, powers of two. Without a TX ring a socket only
-// receives.
+// Sizes are the sizes of the rings, powers of two. Without a TX ring a socket only receives.
 type Sizes struct{ Fill, RX, TX, Completion int }
 
 // Socket is an AF_XDP socket. Its rings belong to one goroutine at a time.
@@ -45,13 +43,13 @@ type Socket struct {
 	TX         Producer[Desc]
 	Completion Consumer[uint64]
 
-	shared *Socket // has the memory registered; nil: this one has
+	shared *Socket // the socket that has registered the memory; nil: this one
 	maps   [][]byte
 }
 
-// New makes a socket with its rings. The first socket on a Memory registers it; the
-// others, for other queues of the same interface, name that one as shared. One that is for
-// the queue of the socket it names has no Fill and no Completion ring: it uses those.
+// New makes a socket with its rings. The first socket on a Memory registers it; sockets for other queues of the same
+// interface name the first one as shared. A socket for the same queue as shared has no Fill and no Completion ring: it
+// uses the rings of shared.
 // Errors wrap the errno and name the step.
 func New(m *Memory, shared *Socket, z Sizes) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -136,14 +134,12 @@ func array[T any](base unsafe.Pointer, off uint64, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(base, off)), n)
 }
 
-// settle is how long a queue may stay busy after its last socket was closed: the
-// kernel frees it behind our back.
+// settle is how long a queue may stay busy after its last socket was closed: the kernel frees it asynchronously.
 const settle = 3 * time.Second
 
-// Bind takes over a queue of an interface. Flags are the kernel's; a socket that
-// shares another's memory has its flags. Entries should be in the Fill ring before.
-// Bind waits a moment for a queue that is still busy; EBUSY afterwards says that another
-// socket has it.
+// Bind binds the socket to a queue of an interface. Flags are the kernel's; a socket that shares another's memory has
+// that socket's flags. The Fill ring should have entries before. Bind waits a moment for a busy queue; EBUSY afterwards
+// says that another socket has it.
 func (s *Socket) Bind(ifindex, queue int, flags uint16) error {
 	a := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(ifindex), QueueID: uint32(queue)}
 	if s.shared != nil {
@@ -160,34 +156,31 @@ func (s *Socket) Bind(ifindex, queue int, flags uint16) error {
 	}
 }
 
-// ZeroCopy reports whether the driver of the bound interface works on the UMEM
-// itself.
+// ZeroCopy reports whether the driver of the bound interface uses the UMEM directly.
 func (s *Socket) ZeroCopy() bool {
 	v, err := unix.GetsockoptInt(s.FD, unix.SOL_XDP, unix.XDP_OPTIONS)
 	return err == nil && v&unix.XDP_OPTIONS_ZEROCOPY != 0
 }
 
-// Statistics asks for the kernel's counters since the socket was made.
+// Statistics returns the kernel's counters since the socket was made.
 func (s *Socket) Statistics() (v unix.XDPStatistics, err error) {
 	return v, s.get(unix.XDP_STATISTICS, unsafe.Pointer(&v), unsafe.Sizeof(v))
 }
 
-// KickTX tells the kernel to look at the TX ring; in copy mode this is what sends.
-// Errno 0 does not say that the ring is empty.
+// KickTX makes the kernel look at the TX ring; in copy mode this call sends the frames. Errno 0 does not mean that the
+// ring is empty.
 func (s *Socket) KickTX() unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
-// KickRX tells the kernel to look at the Fill ring, and polls the interface if
-// busy polling is set.
+// KickRX makes the kernel look at the Fill ring, and poll the interface if busy polling is set.
 func (s *Socket) KickRX() unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
-// Close unmaps the rings, without which the kernel would not give up the queue,
-// and closes the socket.
+// Close unmaps the rings and closes the socket. While the rings are mapped the kernel does not release the queue.
 func (s *Socket) Close() {
 	for _, b := range s.maps {
 		unix.Munmap(b)

@@ -2,23 +2,21 @@ package xsk
 
 import "math/bits"
 
-// Headroom is what the kernel leaves in front of a frame it receives
-// (XDP_PACKET_HEADROOM).
+// Headroom is the space that the kernel leaves in front of a received frame (XDP_PACKET_HEADROOM).
 const Headroom = 256
 
-// MaxChunk is the size of the largest chunk the kernel takes: a page.
+// MaxChunk is the size of the kernel's largest chunk: a page.
 const MaxChunk = 4096
 
-// Geometry says how frames lie in a UMEM. A frame of ours is in a slot: one chunk
-// or several adjacent ones, so that it is one piece of memory whatever its length.
-// To the kernel a descriptor must not leave its chunk: a longer frame is several
-// descriptors.
+// Geometry is the layout of frames in a UMEM. A frame that we send is in a slot of one chunk or several adjacent ones, so
+// a frame of any length is one piece of memory. For the kernel a descriptor must stay inside its chunk: a longer frame
+// has several descriptors.
 type Geometry struct {
 	Chunk int // bytes; a power of two
 	Slot  int // bytes; a power of two, at least Chunk
 }
 
-// GeometryFor returns how frames of up to size bytes lie.
+// GeometryFor returns the layout for frames of up to size bytes.
 func GeometryFor(size int) Geometry {
 	need := Headroom + size
 	g := Geometry{Chunk: 2048, Slot: 2048}
@@ -31,18 +29,17 @@ func GeometryFor(size int) Geometry {
 	return g
 }
 
-// Descs returns how many descriptors a frame of n bytes at the beginning of a
-// slot takes.
+// Descs returns the number of descriptors for a frame of n bytes at the beginning of a slot.
 func (g Geometry) Descs(n int) uint32 { return uint32((n + g.Chunk - 1) / g.Chunk) }
 
-// Owner says what a frame is used for.
+// Owner says which part of the program, or the kernel, has a frame.
 type Owner uint8
 
 const (
 	Pooled   Owner = iota // free: it is in the pool
 	Building              // the sender writes into it
-	Sending               // the kernel, in the TX ring or behind
-	Filling               // the kernel, in the Fill ring or behind
+	Sending               // the kernel has it: it is in the TX ring or was taken from it
+	Filling               // the kernel has it: it is in the Fill ring or was taken from it
 	Reading               // the receiver, between RX and Fill ring
 )
 
@@ -50,19 +47,18 @@ var ownerNames = [...]string{"pool", "sender", "kernel (TX)", "kernel (RX)", "re
 
 func (o Owner) String() string { return ownerNames[o] }
 
-// Pool is a stack of the slots of one part of a UMEM: the one used last is lent
-// first, while it is in the cache. Built with the tag roceframes it records the owner of
-// every slot, and panics if one that does not own a slot touches it.
+// Pool is a stack of the slots of one part of a UMEM: Get returns the last used slot, which is still in the cache. Built
+// with the tag roceframes it records the owner of every slot, and panics if another one touches the slot.
 type Pool struct {
 	Geometry
 	base  uint64 // a multiple of Slot
 	shift uint   // Slot is 1<<shift
 	free  []uint32
-	refs  []uint8 // descriptors of a slot that the kernel has not completed
+	refs  []uint8 // number of descriptors of each slot that the kernel has not completed
 	debug
 }
 
-// NewPool returns a pool of n slots from an offset in the UMEM on.
+// NewPool returns a pool of n slots that begin at an offset in the UMEM.
 func NewPool(g Geometry, base uint64, n int) *Pool {
 	p := &Pool{Geometry: g, base: base, shift: uint(bits.TrailingZeros(uint(g.Slot))), free: make([]uint32, n), refs: make([]uint8, n)}
 	for i := range p.free {
@@ -72,10 +68,10 @@ func NewPool(g Geometry, base uint64, n int) *Pool {
 	return p
 }
 
-// Len returns how many slots are in the pool.
+// Len returns the number of free slots.
 func (p *Pool) Len() int { return len(p.free) }
 
-// Get takes a slot out of the pool and returns its address.
+// Get takes a slot from the pool and returns its address.
 func (p *Pool) Get(to Owner) (addr uint64, ok bool) {
 	n := len(p.free)
 	if n == 0 {
@@ -87,29 +83,28 @@ func (p *Pool) Get(to Owner) (addr uint64, ok bool) {
 	return p.base + uint64(i)<<p.shift, true
 }
 
-// Put gives a slot back. addr is any address in it.
+// Put returns a slot to the pool. addr is any address in it.
 func (p *Pool) Put(addr uint64, from Owner) {
 	i := p.index(addr)
 	p.debug.move(i, from, Pooled)
 	p.free = append(p.free, i)
 }
 
-// Pass notes that a slot changes hands.
+// Pass notes that a slot has a new owner.
 func (p *Pool) Pass(addr uint64, from, to Owner) {
 	if debugging {
 		p.debug.move(p.index(addr), from, to)
 	}
 }
 
-// Send notes that a slot goes to the kernel as a number of descriptors.
+// Send notes that a slot goes to the kernel in descs descriptors.
 func (p *Pool) Send(addr uint64, descs uint32) {
 	p.Pass(addr, Building, Sending)
 	p.refs[p.index(addr)] = uint8(descs)
 }
 
-// Complete takes back one descriptor of a slot from the kernel, and the slot with
-// the last of them. It reports whether the address was one of this pool that the
-// kernel had.
+// Complete notes that the kernel has returned one descriptor of a slot; with the last one the slot returns to the pool.
+// It returns false if the kernel had no descriptor at this address of the pool.
 func (p *Pool) Complete(addr uint64) bool {
 	if !p.Has(addr) {
 		return false
@@ -124,7 +119,7 @@ func (p *Pool) Complete(addr uint64) bool {
 	return true
 }
 
-// Start returns the address of the slot that an address is in.
+// Start returns the address of the slot that contains an address.
 func (p *Pool) Start(addr uint64) uint64 { return addr &^ uint64(p.Slot-1) }
 
 // Has reports whether an address is in the pool's part of the UMEM.
