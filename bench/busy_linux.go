@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/interop/quota"
 )
 
-// measureBusy measures one round beside programs that compute. These take turns on the cores, or
-// may use all that the ends may use.
+// measureBusy measures one round beside programs that compute. Each of these has one core in turn, or all cores of the
+// ends.
 func (r *runner) measureBusy(ctx context.Context, s harness.Spec, pair *lab.Pair, mtu int) (m harness.Measure, err error) {
 	ends, err := r.busyEnds(s)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/bench/internal/verbs"
 )
 
-// kindProbe is the kind of the test whether a link works: see links.NewProbe.
+// kindProbe is the kind of the test that checks whether a link works: see links.NewProbe.
 const kindProbe = "probe"
 
 // roles are the roles of all kinds.

@@ -13,8 +13,8 @@ import (
 // parallelism is the suffix that go test appends to the name of a benchmark.
 var parallelism = regexp.MustCompile(`-\d+$`)
 
-// parseEngine makes points from the output of go test -bench: the time per packet and the
-// allocations of the benchmarks that report the time per packet.
+// parseEngine makes points from the output of go test -bench: the time and the allocations per packet of benchmarks that
+// report the time per packet.
 func parseEngine(out string) (points []*result.Point, err error) {
 	byName := make(map[string]*result.Point)
 	for line := range strings.Lines(out) {

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// engine runs the benchmarks of package qp. It builds those of the engine alone without ICRCs.
+// engine runs the benchmarks of package qp. For benchmarks of the engine alone it builds them without ICRCs.
 type engine struct {
 	root   string // of the module
 	time   string // of one benchmark

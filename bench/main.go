@@ -1,5 +1,5 @@
-// Command bench compares roce with TCP, and with bare packets, which show what each link can carry.
-// It needs Linux and root:
+// Command bench compares roce with TCP, and with bare packets, which give the upper bound of each link. It needs Linux
+// and root:
 //
 //	go run ./bench                      # everything, under ten minutes; writes bench/results
 //	go run ./bench -quick               # all cases, but shorter; writes bin/bench
@@ -7,8 +7,8 @@
 //	go run ./bench -links udp,raw -rounds 1 -out /tmp/figures
 //	go run ./bench -render              # only tables and plots, from existing figures
 //
-// It makes two network namespaces, starts itself in each, on one core, and leads both ends through
-// one measurement after the other. docs/benchmarks.md describes the measurements and the results.
+// It makes two network namespaces, starts itself in each, on one core, and controls both ends during all measurements.
+// docs/benchmarks.md describes the measurements and the results.
 package main
 
 import (
@@ -29,8 +29,8 @@ import (
 	"github.com/goroce/roce/internal/progress"
 )
 
-// endVariable, in the environment, makes the program one of the two ends, and loopVariable one that
-// computes beside them.
+// endVariable is the environment variable that makes this program run as one of the two ends; loopVariable makes it
+// compute beside them.
 const (
 	endVariable  = "ROCE_BENCH_END"
 	loopVariable = "ROCE_BENCH_LOOP"
@@ -49,7 +49,7 @@ type options struct {
 	out     string
 	profile string // folder
 	root    string // of the repository
-	whole   bool   // no flag leaves anything out
+	whole   bool   // no flag leaves out a case
 }
 
 func main() {

@@ -17,13 +17,13 @@ type testCase struct {
 	rounds int
 }
 
-// scale is how much is measured, and how long.
+// scale has the numbers and durations of the measurements.
 type scale struct {
 	sizes  []int
 	qps    []int
 	rounds int // of each case
-	pairs  int // of each case that is compared with another: READ with WRITE, lossy with lossless
-	key    int // of each case that a target is about
+	pairs  int // of each case in a comparison: READ with WRITE, lossy with lossless
+	key    int // of each case with a target
 
 	warmup, duration       time.Duration
 	keyDuration            time.Duration
@@ -35,7 +35,7 @@ type scale struct {
 	iperf                  time.Duration
 
 	programRounds int  // of each case with programs, in a run of all cases
-	programShare  int  // what share of their messages programs send: 1 is all
+	programShare  int  // programs send their number of messages divided by this
 	everyProgram  bool // also those that a run of all cases leaves out
 }
 
@@ -85,7 +85,7 @@ func interfaceMTU(pmtu int) int {
 	return mtu1500
 }
 
-// targetSize and smallSize are the sizes that the targets are about.
+// targetSize and smallSize are the sizes of the targets.
 const (
 	targetSize = 1 << 20
 	smallSize  = 64
@@ -98,7 +98,7 @@ const (
 	largeAlternating = 8 << 20
 )
 
-// cases lists all cases. Cases that are compared are next to each other.
+// cases lists all cases. Compared cases are next to each other.
 func (s scale) cases(links []string) (all []testCase) {
 	add := func(rounds int, name string, spec harness.Spec) {
 		if spec.Warmup == 0 {
@@ -212,7 +212,7 @@ func (s scale) processes(add adder, links []string) {
 	}
 }
 
-// busy adds streams and round trips beside programs that compute, each with TCP's beside the same.
+// busy adds streams and round trips beside programs that compute, each next to TCP's under the same load.
 func (s scale) busy(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
@@ -238,7 +238,7 @@ func (s scale) busy(add adder, links []string) {
 	each(1, harness.Spec{Free: true, Procs: 8}) // goroutines run on more threads than there are cores
 }
 
-// busyModes are what is compared on a busy machine: TCP, and the ways to drive a device.
+// busyModes are the contenders on a busy machine: TCP, and the ways to drive a device.
 var busyModes = []struct {
 	name, link       string
 	wait, background bool
@@ -276,8 +276,8 @@ func (s scale) tcp(add adder, mtu int) {
 	}
 }
 
-// split adds WRITEs that leave as messages of one packet each, where that makes a difference: on
-// links with super-packets, with sizes of some packets.
+// split adds WRITEs that are sent as messages of one packet each. It does so where that makes a difference: on links
+// with super-packets, with sizes of some packets.
 func (s scale) split(add adder, links []string) {
 	for _, pmtu := range pmtus {
 		for _, size := range []int{4 << 10, 16 << 10} {
@@ -323,7 +323,7 @@ func (s scale) latencies(add adder, links []string) {
 	add(s.key, "latency/tcp", spec)
 }
 
-// isKey reports whether a target is about this stream.
+// isKey reports whether this stream has a target.
 func isKey(s harness.Spec) bool {
 	return s.Size == targetSize && s.Op == "WRITE" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
 }
@@ -357,8 +357,8 @@ type step struct {
 	round int
 }
 
-// schedule orders the rounds: all cases once, then once more from the last to the first, and so
-// on. A disturbance of the machine that lasts a while then affects all cases that are compared.
+// schedule orders the rounds: all cases once, then once more from the last to the first, and so on. A longer disturbance
+// of the machine then affects all cases of a comparison.
 func schedule(cases []testCase) (steps []step) {
 	most := 0
 	for _, c := range cases {

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// program is a test of programs, with the number of messages that takes some tenths of a second.
+// program is a test of programs. Its number of messages takes some tenths of a second.
 type program struct {
 	op    string
 	size  int
@@ -38,8 +38,8 @@ var mpiPrograms = []program{
 // programTime is about the time in which a test of programs runs, from their start to their end.
 const programTime = 500 * time.Millisecond
 
-// programs adds unmodified programs on this stack's libraries, each next to what it is compared with.
-// Starting them takes longer than what they measure. So a run of all cases has few of them, in few rounds.
+// programs adds unmodified programs on this stack's libraries, each next to its contender. Starting them takes longer
+// than their measurement. So a run of all cases has few of them, in few rounds.
 func (s scale) programs(add adder, links []string) {
 	rounds := s.programRounds
 	if s.everyProgram {

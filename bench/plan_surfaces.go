@@ -8,14 +8,14 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// surface is a measurement of what Go programs use, on this stack and over TCP.
+// surface is a measurement of an interface that Go programs use, on this stack and over TCP.
 type surface struct {
 	name string
 	spec harness.Spec
 	udp  bool // a run of all cases measures it on the link udp only
 }
 
-// surfaceCases are those of the targets.
+// surfaceCases returns the measurements with targets.
 func surfaceCases() (all []surface) {
 	all = []surface{
 		{"stream", harness.Spec{Kind: result.ConnStream, Size: 64 << 10, PMTU: 4096}, false},
@@ -27,7 +27,7 @@ func surfaceCases() (all []surface) {
 	return append(all, surface{"web/16", harness.Spec{Kind: result.Web, PMTU: 4096, QPs: 16}, true})
 }
 
-// idle adds a busy queue pair beside many that are idle, each next to one that is alone on its device.
+// idle adds measurements of a busy queue pair beside many idle ones, each next to one that is alone on its device.
 func (s scale) idle(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
@@ -44,7 +44,7 @@ func (s scale) idle(add adder, links []string) {
 	}
 }
 
-// surfaces adds what Go programs use, each on this stack's links next to TCP.
+// surfaces adds the measurements of interfaces, each on this stack's links next to TCP.
 func (s scale) surfaces(add adder, links []string) {
 	for _, c := range surfaceCases() {
 		for _, link := range append([]string{"tcp"}, links...) {

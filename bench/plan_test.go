@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// Everything that is to be compared is in the plan, under a name of its own.
+// The plan has all cases of all comparisons, under different names.
 func TestCases(t *testing.T) {
 	for name, s := range map[string]scale{"full": full, "quick": quick} {
 		cases := s.cases(allLinks)
@@ -47,7 +47,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// What a run takes at least must leave room for making ends and queue pairs.
+// The minimum time of a run must leave room for making ends and queue pairs.
 func TestBudget(t *testing.T) {
 	for name, tt := range map[string]struct {
 		s    scale
@@ -75,8 +75,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Every case gets its rounds; rounds do not mix; each goes the other way than
-// the one before.
+// Every case gets its rounds; rounds do not overlap; each has the reverse order of the previous one.
 func TestSchedule(t *testing.T) {
 	cases := []testCase{{name: "a", rounds: 1}, {name: "b", rounds: 3}, {name: "c", rounds: 2}}
 	want := []step{{0, 0}, {1, 0}, {2, 0}, {2, 1}, {1, 1}, {1, 2}}

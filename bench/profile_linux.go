@@ -13,8 +13,8 @@ import (
 // profileVariable, in the environment of an end, is the folder for CPU profiles.
 const profileVariable = "ROCE_BENCH_PROFILE"
 
-// profiled makes roles write a CPU profile of every Run. The file has the name of the
-// measurement; a later round replaces that of an earlier one.
+// profiled makes roles write a CPU profile of every Run. The file has the name of the measurement; a later round
+// replaces the file of an earlier one.
 func profiled(roles harness.Roles, dir string) harness.Roles {
 	all := make(harness.Roles)
 	for kind, make := range roles {

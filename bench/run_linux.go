@@ -236,7 +236,7 @@ func (r *runner) startEnds() (err error) {
 	return nil
 }
 
-// lead leads two ends through a measurement.
+// lead controls two ends during a measurement.
 func (r *runner) lead(ctx context.Context, ends [2]*child.Process, s harness.Spec, pair *lab.Pair, mtu, measures int) ([2]harness.Measure, error) {
 	clients := [2]*child.Client{ends[0].Client, ends[1].Client}
 	both, err := harness.Run(ctx, clients, bothEnds(s, pair, mtu), measures, 10*(s.Warmup+s.Duration)+20*time.Second)
@@ -246,7 +246,7 @@ func (r *runner) lead(ctx context.Context, ends [2]*child.Process, s harness.Spe
 	return both, err
 }
 
-// bothEnds returns a Spec as either end has it.
+// bothEnds returns the Spec of each end.
 func bothEnds(s harness.Spec, pair *lab.Pair, mtu int) (specs [2]harness.Spec) {
 	for i := range specs {
 		s.Active, s.Interface, s.MTU = i == 0, pair.Name, mtu

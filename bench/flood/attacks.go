@@ -33,7 +33,7 @@ type attack struct {
 	wire func(a *victim, f []byte, n uint64) // fills a frame of size bytes behind the Ethernet header
 }
 
-// victim is what an attack builds its packets from.
+// victim has the data from which an attack builds its packets.
 type victim struct {
 	Target
 	rng *rand.Rand
@@ -45,8 +45,8 @@ const (
 	madSize  = bth.BTHLen + bth.DETHLen + cm.MADLen
 )
 
-// attacks are the attacks, in order. Packets with the client's address have a PSN that is not
-// due: an attacker who can send the right one is the peer, for all that the server can know.
+// attacks are the attacks, in order. Packets with the client's address have a PSN that is not due: the server cannot
+// distinguish an attacker that sends the right PSN from the peer.
 var attacks = []attack{
 	{name: "nothing", size: 0},
 	{name: "garbage to port 4791", size: sendSize, body: func(a *victim, b []byte, _ uint64) {
@@ -110,7 +110,7 @@ func putMAD(b []byte, m cm.Message) {
 	m.Put((*[cm.MADLen]byte)(b[bth.BTHLen+bth.DETHLen:]))
 }
 
-// req returns a valid connection request whose sender allows much time for the answer.
+// req returns a valid connection request with a long response timeout.
 func req(a *victim, n uint64, from netip.Addr) *cm.REQ {
 	r := &cm.REQ{LocalID: cm.CommID(n + 1), LocalGUID: cm.GUID(n + 1), QPN: bth.QPN(n+2) & bth.PSNMask, PKey: bth.DefaultPKey, MTU: bth.MTU1024,
 		ServiceID: cm.Service(cm.PortSpaceTCP, 7471), LocalResponseTimeout: 24, MaxCMRetries: 15, ResponderResources: 4, InitiatorDepth: 4,
@@ -161,7 +161,7 @@ func (k *attacker) close() {
 	}
 }
 
-// Attack says what the attacker sends, for how long, and to whom.
+// Attack describes the packets of an attack, their target, and the duration.
 type Attack struct {
 	Name   string
 	Time   time.Duration

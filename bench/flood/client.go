@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/roce/interop/child"
 )
 
-// Window is what the client has measured since the last call of Window.
+// Window has the client's measurements since the last call of Window.
 type Window struct {
 	Goodput float64 `json:"goodput"` // bits a second
 	P50     float64 `json:"p50"`     // microseconds from post to completion

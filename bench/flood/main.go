@@ -1,8 +1,7 @@
 //go:build linux
 
-// Command flood measures how a flood affects a working connection. The attacker sends as fast as
-// one core can, from a network namespace and a process of its own, on a processor that the
-// server does not use.
+// Command flood measures how a flood affects a working connection. The attacker sends as fast as one core can, from a
+// separate network namespace and process, on a processor that the server does not use.
 //
 //	go run ./bench/flood                     # every attack over udp, raw and xdp
 //	go run ./bench/flood -quick              # the same, shorter
@@ -16,9 +15,8 @@
 //	                                +-----> 10.90.0.2 client, namespace c (core 0)
 //
 // The client sends messages over one connection all the time; the server checks each. The exit
-// code is 1 if the server executed a packet of the attacker, used more than 64 MiB of memory
-// more than before, or keeps goroutines or descriptors, and if the connection ended or did not
-// recover.
+// code is 1 if the server executed a packet of the attacker, used over 64 MiB more memory than before, or keeps
+// goroutines or descriptors, and if the connection ended or did not recover.
 package main
 
 import (
@@ -44,8 +42,8 @@ const (
 	maxMemory = 64 << 20 // bytes more than before
 	recovered = 0.7      // of the goodput before
 
-	// The server may keep a few goroutines and descriptors, for caches and the runtime. All
-	// others that it made for a stranger must end within restLimit.
+	// The server may keep a few goroutines and descriptors, for caches and the runtime. It must release all
+	// others that it made for a stranger within restLimit.
 	moreGoroutines, moreDescriptors = 4, 4
 	restLimit                       = 15 * time.Second
 )
@@ -146,7 +144,7 @@ func realMain() (int, error) {
 	fmt.Println()
 	os.Stdout.Write(table(all, false))
 	if ctx.Err() != nil {
-		return 1, nil // the files are for complete runs
+		return 1, nil // only complete runs write the files
 	}
 	if o.json != "" {
 		b, err := json.MarshalIndent(all, "", "  ")
@@ -198,7 +196,7 @@ func (o *options) runLink(ctx context.Context, link string) (rows []row, err err
 		if !o.run.MatchString(a.name) {
 			continue
 		}
-		if b == nil { // the attack before may have broken the last one
+		if b == nil { // the previous attack may have broken the testbed
 			if b, err = newTestbed(ctx, link); err != nil {
 				return rows, err
 			}
@@ -305,13 +303,13 @@ func (o *options) attack(ctx context.Context, b *testbed, a attack) (r row, err 
 			return r, err
 		}
 	}
-	// The server's device counts packets of an attack with a body; others are for the kernel.
+	// The server's device counts packets of an attack with a body; the kernel gets the others.
 	same := a.same
 	if same == 0 {
 		same = maxSame
 	}
-	// The server counts a super-packet that finds a queue full as one packet. Over raw the kernel
-	// does not count what the driver drops early in a flood.
+	// The server counts a super-packet that finds a queue full as one packet. Over raw the kernel does not count
+	// packets that the driver drops early in a flood.
 	if met := r.Rest.Met - r.Idle.Met + uint64(same)*(r.Rest.Lost-r.Idle.Lost); a.size > 0 && r.Sent == 0 || a.body != nil && met < r.Sent/2 && (b.link != "raw" || r.Rest.Floods == 0) {
 		r.Failed = append(r.Failed, fmt.Sprintf("the server has counted only %d of %d packets", met, r.Sent))
 	}

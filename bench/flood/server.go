@@ -28,8 +28,7 @@ const (
 	patience    = 30 * time.Second
 )
 
-// Target is what the attacker knows: more than an attacker can know that does not see the packets
-// of the connection.
+// Target has the attacker's knowledge: more than an attacker can have that does not see the packets of the connection.
 type Target struct {
 	QPN, UD, PeerQPN     roce.QPN
 	PSN                  roce.PSN // expected next
@@ -38,7 +37,7 @@ type Target struct {
 	ServerMAC, ClientMAC frame.MAC
 }
 
-// Usage is what the server uses and has counted.
+// Usage has the server's use of resources and its counters.
 type Usage struct {
 	RSS         uint64 `json:"rss"`
 	Goroutines  int    `json:"goroutines"`
@@ -55,8 +54,8 @@ func (u *Usage) most(o Usage) {
 	u.RSS, u.Goroutines, u.Descriptors = max(u.RSS, o.RSS), max(u.Goroutines, o.Goroutines), max(u.Descriptors, o.Descriptors)
 }
 
-// openDevice opens the interface for one process: otherwise the kernel drops what is for none of
-// those that share it, and the server does not count it.
+// openDevice opens the interface for one process. If processes shared it, the kernel would drop packets that are for
+// none of them, and the server would not count these.
 func openDevice(driver string) (*roce.Device, error) {
 	return roce.OpenInterface(device, roce.InterfaceConfig{Driver: driver, Exclusive: true})
 }
@@ -90,7 +89,7 @@ func (s *server) Target(_ child.None, t *Target) error {
 	return nil
 }
 
-// Usage returns what the server uses, with the highest memory since the last call.
+// Usage returns the server's usage, with the highest memory since the last call.
 func (s *server) Usage(_ child.None, u *Usage) error {
 	counters := s.dev.Counters()
 	*u = Usage{RSS: max(s.peak.Swap(rss()), rss()), Goroutines: runtime.NumGoroutine(), Descriptors: descriptors(), Messages: s.messages.Load(),
@@ -120,7 +119,7 @@ func (s *server) Open(driver string, _ *child.None) (err error) {
 		return err
 	}
 	go s.accept(ctx, l)
-	// A UD queue pair that never has a receive, and the service that leads to it.
+	// A UD queue pair that never has a receive, and its service.
 	pd := s.dev.AllocPD()
 	q, err := s.dev.CreateCQ(1)
 	if err != nil {

@@ -124,7 +124,7 @@ func call(ctx context.Context, p *child.Process, method string, arg, result any)
 	return p.Call(ctx, method, arg, result)
 }
 
-// roleVariable, in the environment, makes the program one of its children.
+// roleVariable is the environment variable that makes this program run as one of its children.
 const roleVariable = "ROCE_FLOOD_ROLE"
 
 // serve is the main function of a child.

@@ -31,7 +31,7 @@ func putICMP(a *victim, f []byte, n uint64) {
 	binary.BigEndian.PutUint16(icmp[2:], ^frame.Fold16(frame.Sum16(icmp)))
 }
 
-// putARP claims an address in an ARP packet that the server has not asked for (RFC 826).
+// putARP claims an address in an unsolicited ARP packet (RFC 826).
 func putARP(a *victim, f []byte, n uint64) {
 	f[12], f[13] = 0x08, 0x06
 	p := f[14:]

@@ -1,4 +1,4 @@
-/* pingpong.c: two ranks of MPI send messages to each other, and rank 0 prints how long it took.
+/* pingpong.c: two MPI ranks send messages to each other, and rank 0 prints the times.
  *
  *   pingpong lat SIZE ITERS   a message there and one back: "lat COUNT P50 P99 P999", the round trips in us
  *   pingpong bw SIZE ITERS    windows of messages one way: "bw COUNT SECONDS"
@@ -22,7 +22,7 @@ static void round_trip(void)
 		MPI_Send(data, size, MPI_BYTE, 0, TAG, MPI_COMM_WORLD);
 }
 
-/* A window of messages to rank 1, which answers when it has all of them. */
+/* Sends a window of messages to rank 1, which answers when it has all of them. */
 static void window(void)
 {
 	MPI_Request requests[WINDOW];

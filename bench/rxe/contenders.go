@@ -34,8 +34,8 @@ func (r rxe) argv(i int, t test, port, seconds int) []string {
 
 func (rxe) in(_ int, argv ...string) []string { return argv }
 
-// ours is rocectl over a link. On a machine with one processor it does not busy-poll, which would
-// keep the other end from running. (perftest always busy-polls in tests of a given duration.)
+// ours is rocectl over a link. On a machine with one processor it does not busy-poll: that would keep the other end from
+// running. (perftest always busy-polls in tests of a given duration.)
 type ours struct {
 	ends    [2]*end
 	rocectl string
@@ -54,7 +54,7 @@ func (o ours) argv(i int, t test, port, seconds int) []string {
 	return argv
 }
 
-// libraries is perftest, as it is for rxe, on this stack's libraries in place of the system's.
+// libraries is the same perftest as for rxe, on this stack's libraries in place of the system's.
 type libraries struct {
 	ends [2]*end
 	lib  string // folder of libibverbs.so.1

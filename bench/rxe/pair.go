@@ -30,15 +30,14 @@ type end struct {
 	remote *end
 }
 
-// pairs are the two veth pairs. Each end of the first has an rxe device. rxe of most kernels works
-// in the first network namespace only, so both ends are there. Each end of the second pair is in
-// a namespace of its own.
+// pairs are the two veth pairs. Each end of the first has an rxe device. rxe of most kernels works only in the first
+// network namespace, so both ends are there. Each end of the second pair is in a separate namespace.
 type pairs struct {
 	rxe, ours [2]*end
 	undo      []func(context.Context)
 }
 
-// newPairs makes the pairs. If it fails, it removes what it has made.
+// newPairs makes the pairs. If it fails, it removes them again.
 func newPairs(ctx context.Context) (*pairs, error) {
 	if _, err := exec.LookPath("ib_write_bw"); err != nil {
 		return nil, errors.New("perftest is missing: apt install perftest rdma-core")

@@ -118,7 +118,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A rate of 0 is none: it must not halve the median of the other side.
+// A rate of 0 is no measurement: it must not change the median.
 func TestMedian(t *testing.T) {
 	for _, tt := range []struct {
 		values []float64

@@ -20,16 +20,15 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// ringSize is that of every ring, and batch what is handed over at once: for both
-// alike.
+// ringSize is the size of every ring, and batch the number of frames in one call: the same for both libraries.
 const (
 	ringSize  = 512
 	frameSize = 2048
 	batch     = 64
 )
 
-// end is one end of a link by one of the libraries; both return how many frames
-// were taken or came.
+// end is one end of a link with one of the libraries. Both methods return a number of frames: those that the kernel took,
+// or those that arrived.
 type end interface {
 	send(frame []byte) (sent int)
 	receive(into []byte) (received int)
@@ -136,7 +135,7 @@ func openTheirs(t testing.TB, s *netlab.Side) end {
 
 func (a *asavie) fd() int { return a.s.FD() }
 
-// close leaves the program attached: it goes with the interface.
+// close leaves the program attached: the kernel removes it with the interface.
 func (a *asavie) close() { a.prog.Close(); a.s.Close() }
 
 func (a *asavie) send(frame []byte) (sent int) {
@@ -165,7 +164,7 @@ func (a *asavie) receive(into []byte) int {
 	return len(descs)
 }
 
-// roceFrame is one that both programs let through.
+// roceFrame returns a frame that both programs accept.
 func roceFrame(from, to *netlab.Side, size int) []byte {
 	f := make([]byte, size)
 	copy(f, to.MAC[:])
@@ -179,7 +178,7 @@ func roceFrame(from, to *netlab.Side, size int) []byte {
 	return f
 }
 
-// dropAll attaches a program that ends every frame at once.
+// dropAll attaches a program that drops every frame.
 func dropAll(t testing.TB, s *netlab.Side) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
@@ -219,7 +218,7 @@ func measure(b *testing.B, step func() int) {
 
 var sizes = []int{64, 1084}
 
-// BenchmarkSend sends frames that are dropped as soon as they are there.
+// BenchmarkSend sends frames that the receiving interface drops.
 func BenchmarkSend(b *testing.B) {
 	for _, size := range sizes {
 		for _, lib := range libraries {
@@ -236,8 +235,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkReceive receives, and copies out, what our rings send as fast as they
-// can.
+// BenchmarkReceive receives and copies frames that our rings send as fast as they can.
 func BenchmarkReceive(b *testing.B) {
 	for _, size := range sizes {
 		for _, lib := range libraries {
@@ -258,7 +256,7 @@ func BenchmarkReceive(b *testing.B) {
 				})
 				measure(b, func() int {
 					n := to.receive(into)
-					if n == 0 { // looking again and again would be all that is measured
+					if n == 0 { // sleep: otherwise the benchmark would measure polling
 						unix.Poll([]unix.PollFd{{Fd: int32(to.fd()), Events: unix.POLLIN}}, 1)
 					}
 					return n

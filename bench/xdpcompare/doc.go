@@ -1,3 +1,3 @@
-// Package xdpcompare measures the rings of this module against those of
-// github.com/asavie/xdp; see README.md. There is nothing in it but benchmarks.
+// Package xdpcompare compares the rings of this module with those of github.com/asavie/xdp; see README.md. It has only
+// benchmarks.
 package xdpcompare

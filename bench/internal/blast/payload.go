@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package blast measures the ceiling of each link: packets without a protocol. A blast sends
-// packets as fast as it can, and a sink receives them. Both ends do only what every RoCE stack
-// must do: they copy the payload and compute the CRC. Nothing is acknowledged; the measurement
-// counts what arrives. A ping-pong sends one small packet there and back.
+// Package blast measures the upper bound of each link with packets without a protocol. A blast sends packets as fast as
+// it can, and a sink receives them. Both ends do only what every RoCE stack must do: they copy the payload and compute
+// the CRC. There are no acknowledgements; the measurement counts the packets that arrive. A ping-pong sends one small
+// packet there and back.
 package blast
 
 import (
@@ -101,8 +101,7 @@ func (s *sink) pieces(b, rest []byte) {
 
 var errBad = errors.New("wrong packets arrive")
 
-// batch ends a batch of packets. over means that the measurement is complete; otherwise it
-// goes on.
+// batch ends a batch of packets. It returns over if the measurement is complete.
 func (s *sink) batch() (over bool, err error) {
 	if s.bad > 0 {
 		return false, errBad

@@ -40,7 +40,7 @@ func newUDP(s harness.Spec) (carrier, error) {
 	return u, nil
 }
 
-// udpSocket makes a UDP socket, connected to the peer's unless the Op is Unconnected.
+// udpSocket makes a UDP socket. It connects the socket to the peer's unless the Op is Unconnected.
 func udpSocket(s harness.Spec) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

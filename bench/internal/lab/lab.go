@@ -109,8 +109,8 @@ func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*P
 	return p, nil
 }
 
-// awaitCarrier waits until the kernel has noticed the carrier. Before that it silently drops what
-// passes the queueing discipline.
+// awaitCarrier waits until the kernel has noticed the carrier. Before that it silently drops packets in the queueing
+// discipline.
 func awaitCarrier(ctx context.Context, name string) error {
 	for {
 		ifi, err := net.InterfaceByName(name)

@@ -53,8 +53,8 @@ func OpenShards(s harness.Spec) ([]link.Port, error) {
 	return []link.Port{p}, err
 }
 
-// Open opens the driver of a Spec on its interface. For measurements of loss it wraps the driver,
-// also if the loss is 0; the wrapper drops packets that are sent.
+// Open opens the driver of a Spec on its interface. For measurements of loss it wraps the driver, even if the loss is 0;
+// the wrapper drops sent packets.
 func Open(s harness.Spec) (link.Port, error) {
 	open := openers[s.Link]
 	if open == nil {

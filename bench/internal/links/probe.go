@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// NewProbe makes the roles of a test whether a driver works on this system. If it does not, the
-// Mode of the active end's measure says why.
+// NewProbe makes the roles of a test that checks whether a driver works on this system. If it does not, the Mode of the
+// active end's measure says why.
 func NewProbe(s harness.Spec) (harness.Role, error) { return &probe{spec: s}, nil }
 
 type probe struct {

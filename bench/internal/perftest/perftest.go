@@ -1,4 +1,4 @@
-// Package perftest reads what perftest's programs print, and rocectl perf, which prints the same.
+// Package perftest parses the output of perftest's programs and of rocectl perf, which has the same format.
 package perftest
 
 import (

@@ -76,7 +76,7 @@ func TestFigure(t *testing.T) {
 	}
 }
 
-// What cannot be drawn must not end in a file that cannot be read.
+// Data that cannot be drawn must still give a readable file.
 func TestEmpty(t *testing.T) {
 	elements(t, (&Figure{}).SVG())
 	f := Figure{Panels: []Panel{{X: Steps("", nil, nil), Y: Log("", 0, 0), Series: []Series{{Points: []Point{{1, 0}, {math.NaN(), -1}}}}}, {X: Linear("", math.NaN()), Y: Linear("", -1)}}}

@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// writeAgent writes what mpirun takes for ssh: it starts a command at side 1, on the core of that side.
+// writeAgent writes a program that mpirun uses instead of ssh: it starts a command at side 1, on the core of that side.
 func (s *Suite) writeAgent() error {
 	script := "#!/bin/sh\nshift\nexec " + strings.Join(s.lab.Argv(1, "sh", "-c"), " ") + " \"$*\"\n"
 	return os.WriteFile(s.agent(), []byte(script), 0o755)
@@ -41,7 +41,7 @@ func (s *Suite) mpi(ctx context.Context, spec harness.Spec, pair *lab.Pair) (m h
 	}
 	argv = append(argv, s.pingpong(), strings.TrimPrefix(spec.Op, result.MPIPrefix), strconv.Itoa(spec.Size), strconv.Itoa(spec.Count))
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends the ranks
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpirun then ends the ranks
 	cmd.WaitDelay = 5 * time.Second
 	var out, trouble bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trouble

@@ -59,8 +59,8 @@ func (s *Suite) perftest(ctx context.Context, spec harness.Spec, pair *lab.Pair)
 	return measureOf(row, spec), nil
 }
 
-// argv is the command line of a side, but for the server's address. Both contenders get the same flags; those
-// before are where the devices of rocectl are, and whether it polls where perftest does.
+// argv returns the command line of a side, without the server's address. Both contenders get the same flags. Before
+// them rocectl gets flags for its devices, and for polling where perftest polls.
 func (s *Suite) argv(spec harness.Spec, dev string, side int) []string {
 	argv := []string{"ib_" + spec.Op}
 	if spec.By == result.ByRocectl {
@@ -69,13 +69,13 @@ func (s *Suite) argv(spec harness.Spec, dev string, side int) []string {
 	return append(argv, "-F", "-s", strconv.Itoa(spec.Size), "-n", strconv.Itoa(spec.Count), "-p", strconv.Itoa(s.port))
 }
 
-// serverPolls reports whether the server of a test polls. That of one-sided operations waits at TCP until the
-// client has done them, except that the ends of write_lat write in turn.
+// serverPolls reports whether the server of a test polls. The server of one-sided operations waits for TCP until the
+// client has finished, except that the ends of write_lat write in turn.
 func serverPolls(op string) bool { return strings.HasPrefix(op, "send_") || op == "write_lat" }
 
 func isLatency(spec harness.Spec) bool { return strings.HasSuffix(spec.Op, "_lat") }
 
-// measureOf makes a Measure of what a program has printed.
+// measureOf makes a Measure from a program's result.
 func measureOf(r perftest.Row, spec harness.Spec) harness.Measure {
 	if isLatency(spec) {
 		return harness.Measure{Messages: uint64(r.Iters), Latency: &harness.Latency{Count: r.Iters, P50: r.Typical, P99: r.P99, P999: r.P999}}

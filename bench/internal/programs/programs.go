@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package programs measures C programs that were written for libibverbs, unchanged, on this
-// stack's libraries: perftest in turns with rocectl perf, and Open MPI in turns with itself over TCP.
+// Package programs measures unchanged C programs for libibverbs on this stack's libraries: perftest in turn with rocectl
+// perf, and Open MPI in turn with itself over TCP.
 package programs
 
 import (
@@ -22,20 +22,20 @@ import (
 type Suite struct {
 	lab  *lab.Lab
 	root string // of the repository
-	dir  string // of what only this run needs
+	dir  string // temporary files of this run
 	port int    // TCP port of the last test, over which its ends exchange their queue pairs
 }
 
 // firstPort is the number before the TCP port of the first test.
 const firstPort = 20000
 
-// needed are the programs of others, by who is measured.
+// needed are the programs that must be installed, by contender.
 var needed = map[string][]string{
 	result.ByPerftest: {"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat", "ib_read_lat"},
 	result.ByOpenMPI:  {"mpirun", "mpicc"},
 }
 
-// New builds the libraries and programs. missing says who cannot be measured here, and why.
+// New builds the libraries and programs. missing lists the contenders that it cannot measure here, and why.
 func New(ctx context.Context, l *lab.Lab, root string) (s *Suite, missing map[string]string, err error) {
 	s = &Suite{lab: l, root: root, port: firstPort}
 	if s.dir, err = os.MkdirTemp("", "roce-bench-"); err != nil {
@@ -67,7 +67,7 @@ func New(ctx context.Context, l *lab.Lab, root string) (s *Suite, missing map[st
 	return s, missing, nil
 }
 
-// Close removes what only this run needs.
+// Close removes the temporary files.
 func (s *Suite) Close() { os.RemoveAll(s.dir) }
 
 func (s *Suite) rocectl() string   { return filepath.Join(s.dir, "rocectl") }

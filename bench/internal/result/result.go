@@ -43,15 +43,14 @@ const (
 	BusyTrips   = "busy-trips"  // some bytes there and back beside them, by our SENDs or over a net.Conn
 )
 
-// Whose programs are measured.
+// The contenders of Programs.
 const (
 	ByPerftest = "perftest" // on this stack's libraries
 	ByRocectl  = "rocectl"  // perf, with perftest's flags
 	ByOpenMPI  = "openmpi"  // over the stack, or over TCP
 )
 
-// MPIPrefix is what the Op of a test of MPI begins with: mpi_lat, mpi_bw. Other tests have the names of
-// rocectl perf.
+// MPIPrefix is the prefix of the Op of MPI tests: mpi_lat, mpi_bw. Other tests have the names of rocectl perf.
 const MPIPrefix = "mpi_"
 
 // groups lists the files and the kinds in them.
@@ -76,8 +75,8 @@ const SplitWrite = "WRITE-split"
 // ReadToWrite is the Op of alternating READs and WRITEs.
 const ReadToWrite = "READ:WRITE"
 
-// Unconnected is the Op of a ping-pong by UDP sockets that are not connected. The socket of a port
-// with many peers is not connected, either.
+// Unconnected is the Op of a ping-pong with unconnected UDP sockets. The socket of a port with many peers is unconnected,
+// too.
 const Unconnected = "unconnected"
 
 // Environment describes the place and the time of a run.
@@ -146,7 +145,7 @@ func (p *Point) Goodput() float64 { return p.Median(harness.Measure.Goodput) }
 // Rate returns the median rate in messages per second.
 func (p *Point) Rate() float64 { return p.Median(harness.Measure.Rate) }
 
-// Run is all that was measured.
+// Run has all measurements of a run.
 type Run struct {
 	Environment Environment `json:"environment"`
 	Points      []*Point    `json:"points"`
@@ -219,8 +218,8 @@ func Load(dir string) (*Run, error) {
 	return &all, nil
 }
 
-// Find returns the point whose Spec is that of s, apart from the fields in which points of one kind do
-// not differ, or nil if there is none.
+// Find returns the point whose Spec equals s, or nil if there is none. It ignores fields in which points of one kind do
+// not differ.
 func (r *Run) Find(s harness.Spec) *Point {
 	key := func(s harness.Spec) harness.Spec {
 		return harness.Spec{Kind: s.Kind, Link: s.Link, Op: s.Op, Size: s.Size, PMTU: s.PMTU, QPs: s.QPs, Wait: s.Wait, Sleep: s.Sleep, Background: s.Background, Idle: s.Idle, Loss: s.Loss, Recovery: s.Recovery, Port: s.Port,

@@ -36,7 +36,7 @@ func TestSaveLoad(t *testing.T) {
 	if !reflect.DeepEqual(r, got) {
 		t.Errorf("saved %+v, loaded %+v", r, got)
 	}
-	// Figures of another run do not stay among those of this one.
+	// Save removes figures of another run.
 	r.Points = r.Points[:2]
 	r.Environment.Time = r.Environment.Time.Add(time.Hour)
 	if err := r.Save(dir); err != nil {
@@ -82,7 +82,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Two speeds of the machine, each of which two points have met: their ratio is the same in both.
+// The machine has two speeds, and both points were measured at each: their ratio is the same in both.
 func TestMedianRatio(t *testing.T) {
 	value := func(m harness.Measure) float64 { return m.Value }
 	point := func(v ...float64) *Point {

@@ -2,8 +2,7 @@ package result
 
 import "fmt"
 
-// RXE is a comparison with rxe: the file that make bench-rxe leaves beside the others, one for
-// each number of processors.
+// RXE is a comparison with rxe: a file of make bench-rxe, one for each number of processors.
 type RXE struct {
 	Date   string    `json:"date"`
 	Kernel string    `json:"kernel"`
@@ -14,8 +13,8 @@ type RXE struct {
 	Rows   []*RXERow `json:"rows"`
 }
 
-// LibrariesPrefix is what the names of contenders begin with that are rxe's programs on this stack's
-// libraries. The link follows.
+// LibrariesPrefix is the prefix of the names of contenders that are rxe's programs on this stack's libraries. The link
+// follows.
 const LibrariesPrefix = "libibverbs "
 
 // RXERow is one test.

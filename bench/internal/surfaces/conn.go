@@ -43,7 +43,7 @@ func (r *role) pingPong(ctx context.Context) (m harness.Measure, err error) {
 	}, nil)
 }
 
-// stream measures at the active end, as streams of messages do, what the connection has taken.
+// stream measures at the active end the bytes that the connection has taken, like streams of messages.
 func (r *role) stream(ctx context.Context) (m harness.Measure, err error) {
 	c, err := r.open(ctx)
 	if err != nil {

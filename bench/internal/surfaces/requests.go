@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// NewRequests makes the roles of requests and answers of the same size, over several connections at a time:
-// of package message, or over net.Conns.
+// NewRequests makes the roles of requests and answers of the same size, over several connections at a time: connections
+// of package message, or net.Conns.
 func NewRequests(s harness.Spec) (harness.Role, error) {
 	if s.Link == linkTCP {
 		return newRole((*role).requests)(s)
@@ -23,7 +23,7 @@ func NewRequests(s harness.Spec) (harness.Role, error) {
 	return &messages{role: role{spec: s}}, nil
 }
 
-// exchange is a connection on which messages go both ways.
+// exchange is a connection with messages in both directions.
 type exchange interface {
 	Send(p []byte) error
 	Recv(p []byte) error
@@ -56,7 +56,7 @@ type messages struct {
 	listener *message.Listener
 }
 
-// config is what a service chooses that knows its messages.
+// config returns the configuration of a service that knows its messages.
 func (m *messages) config() message.Config {
 	return message.Config{MaxMessage: m.spec.Size, Transfers: 1, Backlog: 2 * m.connections()}
 }
@@ -105,7 +105,7 @@ func (p packets) Recv(b []byte) error {
 	return err
 }
 
-// askOrAnswer opens the connections of the Spec. The active end then has one request under way on each.
+// askOrAnswer opens the connections of the Spec. The active end then has one outstanding request on each.
 func askOrAnswer(ctx context.Context, s harness.Spec, open func() (exchange, error)) (m harness.Measure, err error) {
 	var all []exchange
 	defer func() {
@@ -143,7 +143,7 @@ func askOrAnswer(ctx context.Context, s harness.Spec, open func() (exchange, err
 	return m, nil
 }
 
-// together has n goroutines call trip again and again, each with a buffer of its own, and counts the calls.
+// together makes n goroutines call trip repeatedly, each with a separate buffer, and counts the calls.
 func together(s harness.Spec, n int, trip func(i int, b []byte) error) (m harness.Measure, err error) {
 	var (
 		start   = time.Now().Add(s.Warmup)

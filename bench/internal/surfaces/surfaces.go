@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package surfaces measures what Go programs use: net.Conn over TCP, and beside it rsocket, message
-// and net/http on this stack. The programs at both ends are the same for TCP and for this stack;
-// the Link of a Spec says which of the two carries them.
+// Package surfaces measures the interfaces that Go programs use: net.Conn and net/http over TCP and over rsocket, and
+// package message. The programs at both ends are the same for TCP and for this stack; the Link of a Spec chooses between
+// the two.
 package surfaces
 
 import (
@@ -55,8 +55,8 @@ func (r *role) Connect(offer json.RawMessage) error { return json.Unmarshal(offe
 
 func (r *role) Run(ctx context.Context) (harness.Measure, error) { return r.run(r, ctx) }
 
-// measureProcessor begins to measure the processor time of this process. The function that it returns adds to m
-// what was used since.
+// measureProcessor starts to measure the processor time of this process. The returned function adds the time since then
+// to m.
 func measureProcessor(m *harness.Measure) (stop func()) {
 	before := processorTime()
 	return func() { m.Processor = (processorTime() - before).Seconds() }
@@ -103,7 +103,7 @@ func (r *role) dial(ctx context.Context) (net.Conn, error) {
 	return rsocket.Dial(ctx, r.dev, r.peer, rsocket.Config{})
 }
 
-// address returns where the passive end listens: at any port.
+// address returns the listening address of the passive end, with any port.
 func address(s harness.Spec) string { return fmt.Sprintf("%v:0", s.Local.IP) }
 
 // connections returns the number of connections of the Spec.

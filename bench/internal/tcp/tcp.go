@@ -1,4 +1,4 @@
-// Package tcp measures what a user would take instead: TCP by Go's package net, and by iperf3.
+// Package tcp measures the alternative of users: TCP with Go's package net, and with iperf3.
 package tcp
 
 import (

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package verbs is the load: it uses package roce as a well-made application does. It posts
-// lists of work requests, asks for one completion for each list, polls for several completions
-// at a time and, unless it is told to sleep, drives the device itself.
+// Package verbs is the load: it uses package roce as a well-made application does. It posts lists of work requests,
+// requests one completion for each list, polls for several completions at a time and, unless the Spec says to sleep,
+// drives the device itself.
 package verbs
 
 import (
@@ -52,7 +52,7 @@ func OpenDevice(s harness.Spec) (*roce.Device, error) {
 // mode returns how the driver runs.
 func (d device) mode() string { return d.port.Info().Mode }
 
-// offer is what an end tells its peer.
+// offer is the data that an end sends to its peer.
 type offer struct {
 	QPNs []uint32 `json:"qpns"`
 	Idle []uint32 `json:"idle,omitempty"`
@@ -161,9 +161,8 @@ func (e *endpoint) offer() offer {
 	return o
 }
 
-// ackTimeout is 4.096 µs times 2^16, 0.27 s: on a busy machine an end may not run for longer
-// than seven retries of the usual 67 ms. lossyTimeout is the usual one, for links that lose
-// packets on purpose.
+// ackTimeout is 4.096 µs times 2^16, 0.27 s: on a busy machine an end may be descheduled for longer than seven retries
+// of the usual 67 ms. lossyTimeout is the usual one, for links that lose packets on purpose.
 const ackTimeout, lossyTimeout = 16, 14
 
 // Connect connects the queue pairs with those of the peer's offer.

@@ -10,13 +10,12 @@ import (
 	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// meter measures from the first completions after the warm-up to the first ones after the
-// duration. So the work that it counts was done between the two, apart from messages that were
-// in flight at its ends, as many at the begin as at the end.
+// meter measures from the first completions after the warm-up to the first ones after the duration. The counted work was
+// done between the two, except for messages that were in flight at either moment, equally many at both.
 type meter struct {
 	dev        device
 	start, end time.Time     // when warm-up and duration are over
-	length     time.Duration // of what is measured
+	length     time.Duration // of the measured part
 	running    bool
 	over       bool
 

@@ -25,7 +25,7 @@ type pump struct {
 	done     uint64    // messages
 }
 
-// pollBatch is how many completions one poll returns at most.
+// pollBatch is the maximum number of completions of one poll.
 const pollBatch = 256
 
 // newPump makes a pump over some queue pairs of an endpoint.
@@ -72,7 +72,7 @@ func (p *pump) poll(ctx context.Context) (n int, err error) {
 	return 0, p.end.wait(ctx)
 }
 
-// slot is the result of some milliseconds of posting. Slots of what is compared alternate.
+// slot is the result of some milliseconds of posting. Slots of compared streams alternate.
 type slot struct {
 	messages uint64
 	took     time.Duration

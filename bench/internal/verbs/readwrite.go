@@ -16,8 +16,8 @@ import (
 )
 
 // NewReadWrite makes the roles of READs and WRITEs in alternating slots of some milliseconds
-// over one queue pair, which first one end posts and then the other. A disturbance of the
-// machine that lasts longer than a slot affects both. At the end the data is compared.
+// over one queue pair. First one end posts, then the other. A disturbance of the machine that lasts longer than a slot
+// affects both. At the end the roles compare the data.
 func NewReadWrite(s harness.Spec) (harness.Role, error) {
 	if s.Op != result.ReadToWrite || s.Size <= 0 || s.QPs > 1 || s.Wait {
 		return nil, fmt.Errorf("READs and WRITEs cannot alternate with %+v", s)
@@ -132,8 +132,7 @@ func (rw *readWrite) follow(ctx context.Context) error {
 	}
 }
 
-// post posts one slot of each operation, and then a message with the rates, after which it is
-// the peer's time to post.
+// post posts one slot of each operation, and then a message with the rates. After that the peer posts.
 func (rw *readWrite) post(ctx context.Context) (r rates, err error) {
 	var b [ratesSize]byte
 	for i := range r {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A ratio of 0.95 on equal processors is computed on unequal ones, too, also if the slower one
-// changes, and in spite of random noise.
+// On unequal processors compare computes the same ratio of 0.95 as on equal ones, even if the slower one changes, and
+// with random noise.
 func TestCompare(t *testing.T) {
 	const ratio = 0.95
 	for _, tt := range []struct {

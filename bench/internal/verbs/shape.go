@@ -39,7 +39,7 @@ func shapeOf(s harness.Spec) shape {
 
 func (sh shape) memory() int { return sh.places * sh.stride }
 
-// perQP is how many messages of one of so many queue pairs can be in flight.
+// perQP returns how many messages of each of qps queue pairs can be in flight.
 func (sh shape) perQP(qps int) int {
 	return max((sh.depth/max(qps, 1)/sh.burst)*sh.burst, 2*sh.burst)
 }

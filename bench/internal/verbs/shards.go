@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// shards is streams on one device, each on a shard and a goroutine of its own.
+// shards is streams on one device, each on a separate shard and goroutine.
 type shards struct {
 	spec    harness.Spec
 	dev     device
@@ -50,7 +50,7 @@ func (s *shards) Connect(b json.RawMessage) error {
 	return nil
 }
 
-// Run runs the streams. What the device and the process count is that of the first.
+// Run runs the streams. The counters of the device and the process come from the first.
 func (s *shards) Run(ctx context.Context) (harness.Measure, error) {
 	each, failed := make([]harness.Measure, len(s.streams)), make([]error, len(s.streams))
 	var running sync.WaitGroup

@@ -15,8 +15,7 @@ import (
 var opcodes = map[string]roce.Opcode{"SEND": roce.Send, "WRITE": roce.Write, "READ": roce.Read, result.SplitWrite: roce.Write}
 
 // NewStream makes the roles of a stream of messages over one queue pair or many. The active end
-// posts; the other end receives or, for WRITE and READ, drives its device. At the end the data
-// is compared.
+// posts; the other end receives or, for WRITE and READ, drives its device. At the end the roles compare the data.
 func NewStream(s harness.Spec) (harness.Role, error) {
 	op, ok := opcodes[s.Op]
 	if !ok || s.Size <= 0 {
@@ -54,7 +53,7 @@ func (s *stream) Prepare() (any, error) {
 	return s.offer(), nil
 }
 
-// prepare makes what the stream needs on a shard of a device.
+// prepare makes the objects of the stream on a shard of a device.
 func (s *stream) prepare(dev device, shard int) (err error) {
 	sendWR, recvWR := s.shape.perQP(s.spec.QPs), 1
 	if s.op == roce.Send && !s.spec.Active {
@@ -94,7 +93,7 @@ func (s *stream) Run(ctx context.Context) (m harness.Measure, err error) {
 	return m, err
 }
 
-// drive keeps messages in flight. It returns when all that it has posted has completed.
+// drive keeps messages in flight. It returns when all posted messages have completed.
 func (s *stream) drive(ctx context.Context) (harness.Measure, error) {
 	var (
 		p     = newPump(s.endpoint, s.qps, s.shape)
@@ -123,8 +122,7 @@ func (s *stream) drive(ctx context.Context) (harness.Measure, error) {
 	}
 }
 
-// used reports whether each queue pair has been used after so many messages, and has allocated
-// its queues.
+// used reports whether after so many messages each queue pair has sent some, and so has allocated its queues.
 func (s *stream) used(messages uint64) bool {
 	return messages >= uint64(2*len(s.qps)*s.shape.burst)
 }
