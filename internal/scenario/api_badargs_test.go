@@ -217,7 +217,7 @@ func describe(args []reflect.Value) string {
 	return strings.Join(s, ", ")
 }
 
-// sweep calls all methods of all objects of a badArgsRig but those that are left out.
+// sweep calls all methods of all objects of a badArgsRig except those that it must skip.
 func (c *caller) sweep(w *badArgsRig, but ...string) {
 	types := slices.SortedFunc(func(yield func(reflect.Type) bool) {
 		for t := range w.objects {
@@ -240,8 +240,8 @@ func (c *caller) sweep(w *badArgsRig, but ...string) {
 
 // TestBadArguments calls every public method of every object with bad arguments - nil, zero,
 // negative, huge, of another device - while the object is open, when it is closed, and when
-// its device is closed: none panics, none hangs, and an error comes without an object. The
-// device goes on to work.
+// its device is closed: none panics, none hangs, and an error comes without an object. The device still works
+// afterwards.
 func TestBadArguments(t *testing.T) {
 	c := &caller{t: t}
 	done := make(chan struct{})
@@ -286,7 +286,7 @@ func (c *caller) works(w *badArgsRig) {
 	a.wait()
 }
 
-// closeAll closes what there is in the order that works, and once more.
+// closeAll closes all objects in an order that works, and then once more.
 func (c *caller) closeAll(w *badArgsRig) {
 	type closer interface{ Close() error }
 	order := []reflect.Type{

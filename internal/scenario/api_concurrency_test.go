@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Methods may be called from any goroutine: each group below is of one object, whose methods
-// are called side by side. The race detector is what can fail here.
+// Any goroutine may call methods: each group below calls the methods of one object concurrently. It is a test for the
+// race detector.
 func TestMethodsSideBySide(t *testing.T) {
 	a, b := newPair(t, 4096)
 	d := a.dev

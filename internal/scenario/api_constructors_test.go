@@ -17,8 +17,8 @@ import (
 
 var errResolver = fmt.Errorf("the resolver failed: %w", syscall.EHOSTUNREACH)
 
-// workshop is a device whose parts can be made to fail, and what its constructors need. A
-// server on a neighbour answers those that connect.
+// workshop is a device whose parts can be made to fail, with the arguments of its constructors. A server on a neighbour
+// answers connection requests.
 type workshop struct {
 	t        *testing.T
 	dev, far *roce.Device
@@ -70,8 +70,7 @@ func newWorkshop(t *testing.T) *workshop {
 	return w
 }
 
-// serve answers what the device asks for: it accepts connections and lookups unless
-// w.accept says otherwise.
+// serve answers requests of the device: it accepts connections and lookups unless w.accept says otherwise.
 func (w *workshop) serve() {
 	l := ok(w.far.Listen(context.Background(), ":7471", roce.ListenConfig{}))(w.t)
 	u := ok(w.far.ListenUD(context.Background(), ":7471", roce.ListenConfig{}))(w.t)
@@ -169,7 +168,7 @@ func arg(name string, want error, create func(w *workshop) (made, error)) bad {
 	return bad{name, want, create}
 }
 
-// made is what a constructor makes.
+// made is the result of a constructor.
 type made = interface{ Close() error }
 
 // as gives a constructor's result a common type.
@@ -180,7 +179,7 @@ func as[T made](v T, err error) (made, error) {
 	return v, nil
 }
 
-// patience is a context that ends by itself only if something hangs.
+// patience returns a context that only ends by itself if something hangs.
 func (w *workshop) patience() context.Context { return within(w.t, time.Minute) }
 
 var cancelled = func() context.Context {
@@ -350,7 +349,7 @@ func oneOf(r roce.Region, n uint64) roce.Layout {
 	return roce.Layout{Parts: []roce.Part{{MR: r, Length: n}}}
 }
 
-// typed reports whether an error is an Error that says what it is about, and wraps an errno.
+// typed reports whether an error is an Error that names its object and wraps an errno.
 func typed(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, errSetup) {
 		return true
@@ -362,8 +361,8 @@ func typed(err error) bool {
 	return errors.As(err, &e) && e.Op != "" && e.Detail != "" && errors.As(err, &errno)
 }
 
-// TestConstructorsFail has each constructor fail at each step that can: afterwards there is
-// as much on the device as before, a retry succeeds, and what it needed can be closed.
+// TestConstructorsFail makes each constructor fail at each possible step: afterwards the device has as many objects as
+// before, a retry succeeds, and the arguments can be closed.
 func TestConstructorsFail(t *testing.T) {
 	for _, c := range constructors {
 		t.Run(c.name, func(t *testing.T) {
@@ -429,5 +428,5 @@ func TestConstructorsFail(t *testing.T) {
 	}
 }
 
-// settle lets the time pass that connections rest for. Time is the test's own.
+// settle waits until connections have left TimeWait, in the time of the bubble.
 func settle() { time.Sleep(5 * time.Minute) }

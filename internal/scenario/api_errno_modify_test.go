@@ -147,7 +147,7 @@ func (m *modifier) attr(from, to qp.State) *roce.Attr {
 		PathMigState: migration}
 }
 
-// send is a work request of n bytes that any service takes.
+// send returns a work request of n bytes that any service takes.
 func (m *modifier) send(n int) *roce.SendWR {
 	return &roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{m.mr.SGE(0, n)}, AH: m.ah, RemoteQPN: 5, RemoteQKey: testQKey}
 }
@@ -182,10 +182,9 @@ func (m *modifier) at(s qp.State) *roce.QP {
 	return q
 }
 
-// TestErrnoModify walks the product of services, states and states: what the
-// table has works with the required attributes and any optional one, is EINVAL
-// without a required one or with a foreign one; what it has not is EINVAL. A
-// refusal changes nothing.
+// TestErrnoModify walks the product of services, states and states. A transition of the table works with the required
+// attributes and any optional one, and is EINVAL without a required one or with another one. Other transitions are
+// EINVAL. A refusal changes nothing.
 func TestErrnoModify(t *testing.T) {
 	n := newNetwork(t)
 	d, peer := n.device("10.0.0.1"), n.device("10.0.0.2")
@@ -285,7 +284,7 @@ func TestErrnoModifyValues(t *testing.T) {
 			t.Errorf("%s: state %v, want %v", c.name, q.State(), want)
 		}
 	}
-	// A wrong idea of the present state, and a path MTU the port does not have.
+	// A wrong current state, and a path MTU that the port does not have.
 	a := m.attr(qp.Init, qp.RTS)
 	wantErr(t, "CUR_STATE that is not", m.at(qp.RTR).Modify(a, qp.AttrState|qp.AttrCurState|maskOf(modifyTable[qp.RC]["RTR→RTS"].required...)), syscall.EINVAL)
 	small := n.config("10.0.0.3")

@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// none is the errno of what is allowed.
+// none is the errno of success.
 const none syscall.Errno = 0
 
 // errnoRow is a call and the errno it must fail with. A row that differs from
@@ -325,7 +325,7 @@ func errnoPostRecv(t *testing.T, d *roce.Device) {
 	runErrnoRows(t, "post_recv", rows)
 }
 
-// family is one of every object, as they depend on each other.
+// family has one object of every kind, which depend on each other.
 type family struct {
 	names []string
 	close map[string]func() error
@@ -356,8 +356,8 @@ func newFamily(t *testing.T, d *roce.Device) *family {
 	}
 }
 
-// TestErrnoDestroy closes objects in any order: one that is in use is EBUSY and
-// stays whole, one that is closed is not closed again.
+// TestErrnoDestroy closes objects in any order: closing an object in use is EBUSY and changes nothing, and closing a
+// closed one fails.
 func TestErrnoDestroy(t *testing.T) {
 	d := newNetwork(t).device("10.0.0.1")
 	orders := 2000

@@ -41,8 +41,7 @@ func TestOpenErrors(t *testing.T) {
 	wantErr(t, "the ports after a failed Open", b.Close(), link.ErrClosed)
 }
 
-// TestInUse: what is in use cannot be closed, and what is closed cannot be
-// used.
+// TestInUse: an object in use cannot be closed, and a closed one cannot be used.
 func TestInUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")
@@ -112,7 +111,7 @@ func TestCreateErrors(t *testing.T) {
 	wantErr(t, "no such shard", err, syscall.EINVAL)
 	_, err = pd.RegMR(make([]byte, 10), roce.RemoteWrite)
 	wantErr(t, "RemoteWrite without LocalWrite", err, syscall.EINVAL)
-	// All those failures left no user behind.
+	// All these failures left no user behind.
 	check(t, own.Close())
 	check(t, pd.Close())
 
@@ -126,8 +125,7 @@ func TestCreateErrors(t *testing.T) {
 	wantErr(t, "IPv6 from an IPv4 address", q.Connect(context.Background(), to, 0), syscall.EINVAL)
 }
 
-// TestDeviceClose closes a device with everything open and someone waiting for
-// everything.
+// TestDeviceClose closes a device with all objects open and a goroutine in each waiting call.
 func TestDeviceClose(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {

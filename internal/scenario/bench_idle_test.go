@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// BenchmarkIdleConnection: memory of a connection on which nothing happens, an end,
-// queue pair and connection manager included. A connection is an iteration.
+// BenchmarkIdleConnection: memory of one end of an idle connection, including queue pair and connection manager. A
+// connection is an iteration.
 func BenchmarkIdleConnection(b *testing.B) {
 	n := newNetworkOf(b, mem.Config{Backpressure: true})
 	open := func(addr string) *roce.Device {

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// BenchmarkRareMessage: processor time that a message takes which comes alone, at both
-// ends, with all that they do until the next; and how soon it is acknowledged.
+// BenchmarkRareMessage: processor time of a single message at both ends, including their work until the next one; and
+// the time until its acknowledgement.
 func BenchmarkRareMessage(b *testing.B) {
 	for _, every := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond} {
 		b.Run(every.String(), func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkRareMessage(b *testing.B) {
 	}
 }
 
-// busy is the processor time of the process so far.
+// busy returns the processor time of the process so far.
 func busy(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

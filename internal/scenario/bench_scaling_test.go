@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkScaling sends messages of 64 bytes in lists of 16, each over the next of many
-// queue pairs, with 128 lists under way; both ends on this goroutine.
+// queue pairs, with 128 lists in flight; both ends are on this goroutine.
 func BenchmarkScaling(b *testing.B) {
 	for _, n := range []int{1, 100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) { benchScaling(b, n) })

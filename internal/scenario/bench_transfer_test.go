@@ -76,8 +76,7 @@ func (l *load) pingPong(n int) func() {
 	}
 }
 
-// stream sends count messages from a to b and keeps depth of them under way.
-// recv is posted for each, if there is one.
+// stream sends count messages from a to b and keeps depth of them in flight. It posts recv for each, if there is one.
 func (l *load) stream(wr *roce.SendWR, recv *roce.RecvWR, count, depth int) {
 	posted := 0
 	for done := 0; done < count; done++ {
@@ -136,7 +135,7 @@ func BenchmarkSendLatency(b *testing.B) {
 	})
 }
 
-// BenchmarkSendRate is messages of 64 bytes, 64 of them under way.
+// BenchmarkSendRate is messages of 64 bytes, 64 of them in flight.
 func BenchmarkSendRate(b *testing.B) {
 	for _, polled := range []bool{false, true} {
 		b.Run(modeName(polled), func(b *testing.B) {
@@ -152,7 +151,7 @@ func BenchmarkSendRate(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite and BenchmarkRead move large messages, four of them under way.
+// BenchmarkWrite and BenchmarkRead move large messages, four of them in flight.
 func BenchmarkWrite(b *testing.B) { benchMove(b, roce.Write) }
 func BenchmarkRead(b *testing.B)  { benchMove(b, roce.Read) }
 
@@ -171,8 +170,8 @@ func benchMove(b *testing.B, op roce.Opcode) {
 	}
 }
 
-// TestAllocations: in steady state nothing is allocated, from post to poll, on
-// either side, also on the way back inside a device and between its shards.
+// TestAllocations: in steady state nothing is allocated, from post to poll, on either side, also for loopback inside a
+// device and between its shards.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestConnAccess: what the queue pair of a connection grants its peer is what the
-// program says, or else writing, and the rest if READs were granted.
+// TestConnAccess: the queue pair of a connection grants its peer the rights that the program chooses. By default these
+// are writing, and the others if READs were negotiated.
 func TestConnAccess(t *testing.T) {
 	no, some := roce.ConnParam{ResponderResources: -1, InitiatorDepth: -1}, roce.ConnParam{ResponderResources: 4, InitiatorDepth: 4}
 	for _, tt := range []struct {

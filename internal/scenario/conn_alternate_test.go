@@ -30,7 +30,7 @@ type doubleConn struct {
 	deaf   atomic.Bool // what the passive side sends is lost
 }
 
-// taken says that the passive side takes any alternate path.
+// taken makes the passive side accept any alternate path.
 var taken = roce.AcceptConfig{OnAlternate: roce.AnyAlternate}
 
 func (p *doublePath) dial(d roce.DialConfig, a roce.AcceptConfig) *doubleConn {
@@ -96,8 +96,7 @@ func (c *doubleConn) wantMigs(want qp.MigState) {
 	}
 }
 
-// failOver cuts the first addresses off: both ends go on over the second ones, and
-// so does the connection manager.
+// failOver cuts off the first addresses: both ends, and the connection manager, continue over the second ones.
 func (c *doubleConn) failOver() {
 	c.t.Helper()
 	c.talk()
@@ -115,8 +114,8 @@ func (c *doubleConn) failOver() {
 	}
 }
 
-// TestDialAlternate: the path comes with the connection, and takes over when the
-// first one dies: for data, and for the end of the connection.
+// TestDialAlternate: the connection request has the alternate path. It replaces the first path when that fails: for data,
+// and for the end of the connection.
 func TestDialAlternate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newDoublePath(t, false).dial(roce.DialConfig{Param: hastyOn(&altTo)}, taken)
@@ -134,7 +133,7 @@ func TestDialAlternate(t *testing.T) {
 	})
 }
 
-// hasty retries once, so that a dead path is left soon.
+// hasty retries once, so that the queue pair leaves a dead path soon.
 var hasty = roce.ConnParam{RetryCount: 1, RNRRetryCount: 7}
 
 // hastyOn is hasty with an alternate path.
@@ -144,8 +143,7 @@ func hastyOn(a *roce.AlternatePath) roce.ConnParam {
 	return p
 }
 
-// TestLoadAlternateConn: the path is agreed on later, from either side, and back
-// again after a migration.
+// TestLoadAlternateConn: either side proposes the path later, and proposes the old one again after a migration.
 func TestLoadAlternateConn(t *testing.T) {
 	for _, side := range []string{"active", "passive"} {
 		t.Run(side, func(t *testing.T) {
@@ -181,8 +179,7 @@ func TestLoadAlternateConn(t *testing.T) {
 	}
 }
 
-// TestAlternateRefused: the program may say no, and some paths cannot be had; the
-// connection stays.
+// TestAlternateRefused: the program may refuse, and some paths are impossible; the connection stays.
 func TestAlternateRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -211,7 +208,7 @@ func TestAlternateRefused(t *testing.T) {
 				t.Errorf("%s: %v", tt.what, err)
 			}
 		}
-		// The other way nobody says no.
+		// In the other direction no program refuses.
 		check(t, c.cb.LoadAlternate(ctx, roce.AlternatePath{Local: altTo.Remote, Remote: altTo.Local}))
 		c.talk()
 		c.wantMigs(qp.Armed)
@@ -241,8 +238,7 @@ func TestAlternateNotAskedFor(t *testing.T) {
 	})
 }
 
-// TestAlternateUnanswered: whoever waits for an answer learns that the connection,
-// or the device, is over.
+// TestAlternateUnanswered: a call that waits for an answer returns when the connection or the device ends.
 func TestAlternateUnanswered(t *testing.T) {
 	for what, end := range map[string]func(*doubleConn){
 		"closed": func(c *doubleConn) { c.ca.Close() },
@@ -283,7 +279,7 @@ func TestAlternateUnanswered(t *testing.T) {
 	})
 }
 
-// slowResolver finds one address only when it is let.
+// slowResolver resolves one address only when the test permits it.
 type slowResolver struct {
 	roce.DerivedMACs
 	slow         netip.Addr
@@ -298,8 +294,7 @@ func (r *slowResolver) Resolve(ctx context.Context, src, dst netip.Addr) (roce.N
 	return r.DerivedMACs.Resolve(ctx, src, dst)
 }
 
-// TestAlternateOfTheDead: a connection that ends while the way of an alternate path is
-// looked for keeps no way.
+// TestAlternateOfTheDead: a connection that ends while its alternate path is being resolved keeps no path.
 func TestAlternateOfTheDead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -324,8 +319,7 @@ func TestAlternateOfTheDead(t *testing.T) {
 	})
 }
 
-// lingeringResolver looks for one address until it is told to stop, and then takes a second
-// to do so.
+// lingeringResolver looks for one address until its context ends, and returns a second later.
 type lingeringResolver struct {
 	roce.DerivedMACs
 	slow  netip.Addr
@@ -344,8 +338,8 @@ func (r *lingeringResolver) Resolve(ctx context.Context, src, dst netip.Addr) (r
 	return r.DerivedMACs.Resolve(ctx, src, dst)
 }
 
-// TestAlternateEndsWithDevice: Device.Close ends the search for the way of a path that a peer
-// has proposed, and returns when no goroutine of the device is left.
+// TestAlternateEndsWithDevice: Device.Close ends the resolution of a path that a peer has proposed, and returns when no
+// goroutine of the device is left.
 func TestAlternateEndsWithDevice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -369,8 +363,8 @@ func TestAlternateEndsWithDevice(t *testing.T) {
 	})
 }
 
-// TestAlternatesAnswered: a device looks for at most 16 paths at a time that peers propose,
-// whoever they are, and refuses the others. When it has answered there is room again.
+// TestAlternatesAnswered: a device resolves at most 16 proposed paths at a time, of all peers together, and refuses the
+// others. When it has answered there is room again.
 func TestAlternatesAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const room = 16

@@ -31,8 +31,8 @@ func dreqOf(p *bth.Packet) (cm.CommID, bool) {
 	return d.LocalID, true
 }
 
-// TestCloseIsHeard: a device that is closed tells the peers of all its connections,
-// over a link that loses the first few of what it says about each.
+// TestCloseIsHeard: closing a device disconnects from the peers of all its connections, over a link that loses the first
+// messages about each.
 func TestCloseIsHeard(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("polled %v", polled), func(t *testing.T) {
@@ -73,8 +73,7 @@ func TestCloseIsHeard(t *testing.T) {
 	}
 }
 
-// TestCloseWithoutAnswer: peers that do not answer hold Close up for as long as the
-// configuration says, all together.
+// TestCloseWithoutAnswer: all peers that do not answer together delay Close for as long as the configuration says.
 func TestCloseWithoutAnswer(t *testing.T) {
 	for _, tt := range []struct{ limit, want time.Duration }{{0, 300 * time.Millisecond}, {20 * time.Millisecond, 20 * time.Millisecond}, {1, 1}} {
 		for _, polled := range []bool{false, true} {
@@ -102,8 +101,8 @@ func TestCloseWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestCloseOfMany: each of more connections than QP 1 has room for datagrams is told
-// before anything is repeated, although the device slept before.
+// TestCloseOfMany: with more connections than QP 1 has room for datagrams, the device sends each a DREQ before it repeats
+// any, although it slept before.
 func TestCloseOfMany(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const conns = 1500
@@ -138,7 +137,7 @@ func TestCloseOfMany(t *testing.T) {
 					mu.Unlock()
 				}
 			}})
-			// Each end has a QPN of its own, but nobody has a queue pair.
+			// Each end has a different QPN, but no end has a queue pair.
 			check(t, c.Connect(route, cm.ConnectParam{ServiceID: service, Dst: dst, QPN: bth.QPN(100 + i), Transport: cm.RC}))
 			if i%50 == 49 {
 				synctest.Wait()
@@ -154,7 +153,7 @@ func TestCloseOfMany(t *testing.T) {
 	})
 }
 
-// TestListenContext: a context that is over begins nothing.
+// TestListenContext: nothing starts with a context that has ended.
 func TestListenContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")

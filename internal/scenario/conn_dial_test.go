@@ -77,8 +77,8 @@ func (c *couple) connect(d roce.DialConfig, a roce.AcceptConfig) (server, client
 	return server, client
 }
 
-// both runs a test in bubbles with background and polled devices. The devices
-// of a polled couple are driven all the time.
+// both runs a test in bubbles with background and polled devices. Goroutines drive the devices of a polled couple all the
+// time.
 func both(t *testing.T, f func(t *testing.T, c *couple)) {
 	t.Run("background", func(t *testing.T) {
 		bubble(t, func(t *testing.T) { f(t, newCouple(t, false)) })
@@ -161,7 +161,7 @@ func TestPrivateDataTooLong(t *testing.T) {
 		wantReject(t, err, cm.RejectConsumer)
 		wg.Wait()
 
-		// Too long a rejection can be mended.
+		// After a rejection that is too long the program can send a shorter one.
 		wg.Go(func() {
 			r, err := c.listener.Accept(ctx)
 			if err != nil {
@@ -218,8 +218,8 @@ func TestReject(t *testing.T) {
 	})
 }
 
-// TestDialDeadline: a request whose sender gives up vanishes, and the sender's
-// objects with it.
+// TestDialDeadline: if the sender of a request gives up, the listener drops the request, and the sender closes its
+// objects.
 func TestDialDeadline(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -252,7 +252,7 @@ func TestDialDeadline(t *testing.T) {
 		wantErr(t, "Dial nobody answers", err, context.DeadlineExceeded)
 		wg.Wait()
 
-		// And with a peer that is not there at all.
+		// And with a peer that does not exist.
 		_, err = c.client.Dial(within(t, time.Second), "10.0.0.77:1", roce.DialConfig{})
 		wantErr(t, "Dial of nobody", err, context.DeadlineExceeded)
 		_, err = c.client.Dial(within(t, time.Hour), "10.0.0.77:1", roce.DialConfig{})
@@ -336,8 +336,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestSetup: receives that were posted in Setup are there before the peer can
-// send, on either side.
+// TestSetup: on either side receives of Setup are posted before the peer can send.
 func TestSetup(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		setup := func(q *roce.QP) error {
@@ -395,8 +394,8 @@ func TestSetup(t *testing.T) {
 	})
 }
 
-// TestListenerAddr: what a listener on any address returns can be dialed, and the wildcard
-// itself cannot: the error says what to give.
+// TestListenerAddr: the address that a listener on any address returns can be dialed. The wildcard cannot: the error says
+// what to pass instead.
 func TestListenerAddr(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -457,7 +456,7 @@ func TestOwnQP(t *testing.T) {
 	})
 }
 
-// TestOwnQPAlone: what a queue pair of the program has already cannot be given beside it. The
+// TestOwnQPAlone: a program that passes its own queue pair must not pass parameters that the queue pair already has. The
 // error names both.
 func TestOwnQPAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -481,8 +480,8 @@ func TestOwnQPAlone(t *testing.T) {
 	})
 }
 
-// TestOwnQPAgain: what becomes of a connection that is over does not touch its queue pair any
-// more, once the program has connected that again.
+// TestOwnQPAgain: a connection that has ended no longer changes its queue pair after the program has connected that queue
+// pair again.
 func TestOwnQPAgain(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		a, b := newPeer(t, c.server, 100), newPeer(t, c.client, 100)
@@ -511,8 +510,8 @@ func TestOwnQPAgain(t *testing.T) {
 	})
 }
 
-// TestOwnQPReset: a queue pair that the program has reset and connected by hand is no longer
-// that of the connection, which ends later.
+// TestOwnQPReset: if the program resets a queue pair and connects it by hand, the queue pair leaves its connection, which
+// ends later.
 func TestOwnQPReset(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		a, b := newPeer(t, c.server, 100), newPeer(t, c.client, 100)
@@ -544,8 +543,7 @@ func TestOneQueue(t *testing.T) {
 	})
 }
 
-// TestListenerClose: requests nobody has accepted are rejected, connections
-// stay.
+// TestListenerClose: closing a listener rejects unaccepted requests; connections stay.
 func TestListenerClose(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		server, client := c.connect(roce.DialConfig{}, roce.AcceptConfig{})
@@ -576,8 +574,7 @@ func TestListenerClose(t *testing.T) {
 	})
 }
 
-// TestMTUTooLarge: a request for packets that the own link cannot carry is
-// rejected.
+// TestMTUTooLarge: a request with a path MTU that the local link cannot carry is rejected.
 func TestMTUTooLarge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

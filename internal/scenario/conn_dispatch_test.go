@@ -8,9 +8,8 @@ import (
 	"github.com/goroce/roce/internal/inside"
 )
 
-// TestDispatchEnds: whoever enters a device and delivers what the connection manager has
-// to say comes back, although strangers go on asking meanwhile. What is left is delivered
-// by those who enter next.
+// TestDispatchEnds: a goroutine that enters a device and delivers events of the connection manager returns, although
+// strangers continue to send requests. Goroutines that enter later deliver the remaining events.
 func TestDispatchEnds(t *testing.T) {
 	n := newNetwork(t)
 	config := n.config("10.0.0.1")
@@ -40,9 +39,8 @@ func TestDispatchEnds(t *testing.T) {
 	}
 }
 
-// TestDispatchBehind: what the connection manager has to say piles up to a limit while a
-// handler keeps everybody waiting; what comes beyond is dropped and counted, and may be
-// repeated later.
+// TestDispatchBehind: while a handler blocks, events of the connection manager queue up to a limit. Further messages are
+// dropped and counted; their senders may repeat them.
 func TestDispatchBehind(t *testing.T) {
 	n := newNetwork(t)
 	config := n.config("10.0.0.1")

@@ -6,8 +6,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestConnMemory: Close of a connection needs no second call. Regions of Conn.RegMR go
-// with it, those of the program stay usable, and the domain goes with the last of them.
+// TestConnMemory: Close of a connection needs no second call. It closes regions of Conn.RegMR; the program's regions stay
+// usable, and the domain closes with the last of them.
 func TestConnMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newCouple(t, false)

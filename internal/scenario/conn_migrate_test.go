@@ -118,9 +118,8 @@ func (p *doublePath) wantMigrated(a, b string) {
 	}
 }
 
-// TestMigrate: an address dies in the middle of traffic, or goes away, or the
-// program wants to use the other path: work requests complete all the same, and
-// both ends say what happened.
+// TestMigrate: an address fails during traffic, or is removed, or the program migrates: work requests complete, and both
+// ends report the migration.
 func TestMigrate(t *testing.T) {
 	cut := func(i int, addr string) func(*doublePath) {
 		return func(p *doublePath) {
@@ -192,8 +191,8 @@ func TestMigrateBack(t *testing.T) {
 	})
 }
 
-// TestMigrateErrors: what is refused, and that a peer which is not ready does
-// not follow: a connection without an alternate path at one end fails.
+// TestMigrateErrors: the refused calls. A peer that is not armed does not follow: a connection without an alternate path
+// at one end fails.
 func TestMigrateErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newDoublePath(t, false)
@@ -217,8 +216,8 @@ func TestMigrateErrors(t *testing.T) {
 	})
 }
 
-// TestMigrateRefused: ends whose alternate paths do not meet raise
-// PATH_MIG_ERR, and nothing is taken from where it may not come.
+// TestMigrateRefused: ends whose alternate paths do not match raise PATH_MIG_ERR, and accept no packets from a wrong
+// address.
 func TestMigrateRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newDoublePath(t, false)
@@ -238,8 +237,8 @@ func TestMigrateRefused(t *testing.T) {
 	})
 }
 
-// TestMigrateLoopback: a conversation of the device with itself migrates, and
-// a migration out of the device goes through its port.
+// TestMigrateLoopback: a connection of the device with itself migrates, and after a migration to another device packets go
+// through the port.
 func TestMigrateLoopback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newDoublePath(t, false)

@@ -55,7 +55,7 @@ func TestConnQueues(t *testing.T) {
 	})
 }
 
-// TestConnClosed: a closed connection refuses what a program asks of it.
+// TestConnClosed: all calls on a closed connection fail.
 func TestConnClosed(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		_, conn := c.connect(roce.DialConfig{}, roce.AcceptConfig{})

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestConnParamDefaults: of each number 0 stands for the default and -1 for none.
+// TestConnParamDefaults: in each number 0 is the default, and -1 is none.
 func TestConnParamDefaults(t *testing.T) {
 	none := roce.ConnParam{ResponderResources: -1, InitiatorDepth: -1, RetryCount: -1, RNRRetryCount: -1}
 	for _, tt := range []struct {
@@ -51,8 +51,8 @@ func TestConnParamDefaults(t *testing.T) {
 	}
 }
 
-// TestConnParamRefused: numbers that no connection can have, and a queue pair that is
-// not the device's, are errors on both sides; nothing is changed in silence.
+// TestConnParamRefused: numbers that no connection can have, and a queue pair of another device, are errors on both sides;
+// nothing is silently changed.
 func TestConnParamRefused(t *testing.T) {
 	for name, p := range map[string]roce.ConnParam{
 		"responder resources": {ResponderResources: qp.MaxRdAtomic + 1}, "initiator depth": {InitiatorDepth: 256},

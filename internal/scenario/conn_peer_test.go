@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// READs and atomics may be granted in other numbers than they are sent.
+// The numbers of READs and atomics in each direction may differ.
 func TestPeerDestRdAtomic(t *testing.T) {
 	for _, tt := range []struct{ sends, dest, answers uint8 }{{3, 7, 7}, {3, 0, 3}, {0, 5, 5}} {
 		n := newNetwork(t)

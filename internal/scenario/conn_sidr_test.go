@@ -98,8 +98,7 @@ func TestResolveUD(t *testing.T) {
 	})
 }
 
-// TestResolveUDRefused: what the server's application may say, and what it may
-// not.
+// TestResolveUDRefused: the valid and invalid refusals of the server's application.
 func TestResolveUDRefused(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		ctx := within(t, time.Minute)
@@ -153,7 +152,7 @@ func TestResolveUDRefused(t *testing.T) {
 	})
 }
 
-// TestResolveUDSilence: nobody answers, or the caller has no more patience.
+// TestResolveUDSilence: no peer answers, or the caller's context ends.
 func TestResolveUDSilence(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		start := time.Now()
@@ -173,8 +172,8 @@ func TestResolveUDSilence(t *testing.T) {
 	})
 }
 
-// TestResolveUDLost: a lost request is repeated, after a lost answer it is
-// another one.
+// TestResolveUDLost: the client repeats a lost request. After a lost answer the server treats the repetition as a new
+// request.
 func TestResolveUDLost(t *testing.T) {
 	for _, attr := range []cm.Attribute{cm.AttrSIDRREQ, cm.AttrSIDRREP} {
 		bubble(t, func(t *testing.T) {
@@ -211,8 +210,7 @@ func TestResolveUDLost(t *testing.T) {
 	}
 }
 
-// TestResolveUDClose: requests that nobody has answered are refused when the
-// listener or the device is closed.
+// TestResolveUDClose: closing the listener or the device refuses unanswered requests.
 func TestResolveUDClose(t *testing.T) {
 	for _, what := range []string{"listener, before it is taken", "device, before it is taken", "device, taken and not answered", "client"} {
 		bubble(t, func(t *testing.T) {

@@ -18,8 +18,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// postMany fills the queues of a connection with receives, so that something is
-// left to flush.
+// postMany fills the queues of a connection with receives, so that the flush has work requests.
 func postMany(t testing.TB, c *roce.Conn, n int) {
 	t.Helper()
 	for i := range n {
@@ -255,9 +254,9 @@ func TestDataConfirms(t *testing.T) {
 	})
 }
 
-// TestDisconnectAnswers: whoever disconnects has all it wants and may have lost the last
-// acknowledgement of it. Until the peer has confirmed it gives another: rxe, which
-// repeats for ever, and whose programs do not look at a DREQ before that, would hang.
+// TestDisconnectAnswers: an end that disconnects has all its data, but its last acknowledgement may have been lost. So it
+// answers retransmissions until the peer has confirmed the end. Otherwise rxe would hang: it repeats for ever, and its
+// programs do not handle a DREQ before the acknowledgement.
 func TestDisconnectAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -283,8 +282,7 @@ func TestDisconnectAnswers(t *testing.T) {
 	})
 }
 
-// TestPeerVanishes: the peer's end is cut off. Disconnect gives up after its
-// retries, or with its context.
+// TestPeerVanishes: the link to the peer fails. Disconnect gives up after its retries, or when its context ends.
 func TestPeerVanishes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -313,8 +311,7 @@ func TestPeerVanishes(t *testing.T) {
 	})
 }
 
-// TestCloseEndsDisconnect: Close gives up at once, and so does who waits for the
-// peer's confirmation.
+// TestCloseEndsDisconnect: Close returns at once and ends a Disconnect that waits for the peer's confirmation.
 func TestCloseEndsDisconnect(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -374,8 +371,8 @@ func TestRNR(t *testing.T) {
 	})
 }
 
-// TestDeregister: memory that is deregistered in the middle of a transfer is
-// not touched any more, and whoever uses it hears of it.
+// TestDeregister: after memory is deregistered during a transfer, the device does not touch it, and work requests that
+// use it fail.
 func TestDeregister(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

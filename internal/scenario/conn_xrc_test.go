@@ -17,7 +17,7 @@ import (
 )
 
 // TestConnectXRC connects an XRC initiator to a target by the connection manager.
-// The target's side tells the number of its shared receive queue in private data.
+// The target's side sends the number of its shared receive queue in private data.
 func TestConnectXRC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -16,8 +16,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// onLoopback opens a device on an address of the loopback interface that no other
-// test has.
+// onLoopback opens a device on an address of the loopback interface that no other test uses.
 func onLoopback(t testing.TB, last byte, c roce.InterfaceConfig) *roce.Device {
 	t.Helper()
 	if runtime.GOOS != "linux" {

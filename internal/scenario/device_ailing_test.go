@@ -50,8 +50,8 @@ func (n *network) ailing(addr string, polled bool) (*roce.Device, ailingPort) {
 	return d, p
 }
 
-// TestWaitFails: a port at which nobody can sleep is looked at now and then instead. So
-// the device works, and no core burns.
+// TestWaitFails: if the Wait of a port fails, the device polls the port from time to time. So it works, and keeps no core
+// busy.
 func TestWaitFails(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		for _, always := range []bool{false, true} {
@@ -88,7 +88,7 @@ func TestRecvFails(t *testing.T) {
 			a, b := newPeer(t, n.device("10.0.0.2"), 100), newPeer(t, d, 100)
 			connect(t, a, b)
 
-			// A moment is no matter.
+			// A short failure has no effect.
 			port.failRecv.Store(true)
 			port.Wake()
 			time.Sleep(100 * time.Millisecond)

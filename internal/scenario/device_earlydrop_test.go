@@ -33,8 +33,8 @@ func TestEarlyDrop(t *testing.T) {
 	}
 }
 
-// withoutEarlyDrop skips a test of what early drop counts by another reason, or of what its
-// ports are not.
+// withoutEarlyDrop skips a test if early drop would count its packets under another reason, or lacks a feature that the
+// test needs.
 func withoutEarlyDrop(t *testing.T) {
 	if *earlyDrop {
 		t.Skip("without -earlydrop")
@@ -231,8 +231,8 @@ func (p floodable) Forget(bth.QPN)                            {}
 func (p floodable) Drops() link.FilterDrops                   { return link.FilterDrops{} }
 func (p floodable) Flooded()                                  { *p.floods++ }
 
-// TestFlooded: the driver is told of a flood of strange packets, also of one that arrives at
-// another shard than that of the queue pair that it is for.
+// TestFlooded: the device reports a flood of strange packets to the driver, even if it arrives at another shard than that
+// of its queue pair.
 func TestFlooded(t *testing.T) {
 	withoutEarlyDrop(t)
 	for shard := range 2 {
@@ -262,8 +262,8 @@ func TestFlooded(t *testing.T) {
 	}
 }
 
-// TestNotFlooded: the driver is not told of a flood that it could not drop: of datagrams to a group,
-// and of those that are too long for the receive.
+// TestNotFlooded: the device does not report floods that the driver could not drop: datagrams to a group, and datagrams
+// that are too long for the receive.
 func TestNotFlooded(t *testing.T) {
 	withoutEarlyDrop(t)
 	for _, toGroup := range []bool{true, false} {

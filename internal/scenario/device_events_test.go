@@ -39,7 +39,7 @@ func TestEvents(t *testing.T) {
 			a.wait()
 			a.wait()
 
-			// A WRITE beyond the memory: nobody here waits for it.
+			// A WRITE beyond the memory, which has no completion here.
 			a.post(roce.Write, 0, 100, b, 50)
 			want(roce.EventAccessErr, b.qp, nil)
 			a.waitFor(cq.RemAccessErr)
@@ -79,7 +79,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestLostEvents: events that nobody takes are counted, and block nothing.
+// TestLostEvents: events that no goroutine takes are counted, and block nothing.
 func TestLostEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -128,7 +128,7 @@ func TestEventStrings(t *testing.T) {
 			t.Errorf("event %d is %q, want %q", e.Type, got, want)
 		}
 	}
-	// Every event of enum ibv_event_type has a name of its own.
+	// Every event of enum ibv_event_type has a different name.
 	names := map[string]bool{}
 	for e := range roce.EventWQFatal + 1 {
 		names[e.String()] = true
@@ -141,7 +141,7 @@ func TestEventStrings(t *testing.T) {
 	}
 }
 
-// TestCounters: what two devices count of each other fits together.
+// TestCounters: the counters of two devices match.
 func TestCounters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 100_000)

@@ -111,7 +111,7 @@ func TestLoopbackSelf(t *testing.T) {
 	})
 }
 
-// TestLoopbackMany lets many pairs fill the way back inside the device.
+// TestLoopbackMany lets many pairs fill the loopback queue inside the device.
 func TestLoopbackMany(t *testing.T) {
 	loopModes(t, func(t *testing.T, d *roce.Device) {
 		const size = 300_000
@@ -135,8 +135,8 @@ func TestLoopbackMany(t *testing.T) {
 	})
 }
 
-// TestLoopbackPost: posting a transfer to the device itself does not run all
-// of it inside the call. What is left goes on at once.
+// TestLoopbackPost: posting a transfer to the device itself does not run all of it inside the call. The rest continues at
+// once.
 func TestLoopbackPost(t *testing.T) {
 	const size = 16 << 20
 	for _, polled := range []bool{false, true} {

@@ -8,9 +8,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// A stranger who knows the numbers of some queue pairs, shared receive queues or memory keys
-// does not know the next: they are no sequence, in background mode or not, on one shard or
-// several.
+// A stranger that knows the numbers of some queue pairs, shared receive queues or memory keys cannot predict the next:
+// they are no sequence, in background mode or not, on one shard or several.
 func TestNumbersAreRandom(t *testing.T) {
 	const count = 256
 	d := newNetwork(t).device("10.0.0.1")
