@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// A device of sockets is opened with no descriptor to spare, with one, with two and so on:
-// each system call that opens one fails in turn. Nothing stays open.
+// The test opens a device of sockets with no free descriptor, with one, with two and so on: each system call that opens
+// one fails in turn. Nothing stays open.
 func TestOpenWithoutDescriptors(t *testing.T) {
 	t.Run("OpenAddr", func(t *testing.T) {
 		addr := linktest.Loopback(4)

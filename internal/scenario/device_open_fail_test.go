@@ -30,7 +30,7 @@ func (p watchedPort) Info() link.Info {
 	return i
 }
 
-// A device that cannot be opened has closed its ports, once each, and says why.
+// If a device cannot be opened, it closes each port once, and the error says why.
 func TestOpenFails(t *testing.T) {
 	none := netip.Addr{}
 	for name, spoil := range map[string]func(c *roce.Config){
@@ -82,8 +82,8 @@ func (p *lendingPort) BeginInPlace(*frame.Path, int, []byte, int) (head, trailer
 	return nil, nil, crc, false
 }
 
-// Memory of the link goes back to it when the region could not be made, and when it is
-// closed; afterwards nothing reaches it.
+// The link gets its memory back if the region cannot be made, and when the region is closed; afterwards nothing accesses
+// it.
 func TestAllocMRFromLink(t *testing.T) {
 	withoutEarlyDrop(t)
 	n := newNetwork(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// plugged opens a device whose cable can be pulled out.
+// plugged opens a device whose cable the test can unplug.
 func (n *network) plugged(addr string, polled bool) (*roce.Device, *mem.Port) {
 	n.t.Helper()
 	c := n.config(addr)
@@ -36,8 +36,7 @@ func wantEvents(t *testing.T, d *roce.Device, want ...roce.Event) {
 	}
 }
 
-// TestLinkEvents: the link goes and comes. Queue pairs get over it, if it comes
-// back in time.
+// TestLinkEvents: the link fails and returns. Queue pairs survive if it returns in time.
 func TestLinkEvents(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestLinkEvents(t *testing.T) {
 	}
 }
 
-// TestGIDEvents: every address that comes or goes is an event.
+// TestGIDEvents: every added or removed address raises an event.
 func TestGIDEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")
@@ -85,9 +84,8 @@ func TestGIDEvents(t *testing.T) {
 	})
 }
 
-// TestDeviceRemoved: the interface is removed under the device. Nobody waits for
-// ever: what is posted is flushed, connections and listeners end, and nothing
-// new is begun.
+// TestDeviceRemoved: the interface is removed under the device. No call waits for ever: posted work requests are flushed,
+// connections and listeners end, and nothing new starts.
 func TestDeviceRemoved(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -166,8 +164,7 @@ func TestDeviceRemoved(t *testing.T) {
 	}
 }
 
-// TestEventFlood: however many events of queues nobody takes, those of the port and
-// the device are there.
+// TestEventFlood: any number of pending events of queues does not displace events of the port and the device.
 func TestEventFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -201,7 +198,7 @@ func TestEventFlood(t *testing.T) {
 	})
 }
 
-// TestEventsOfClosed: what is destroyed has no events.
+// TestEventsOfClosed: a destroyed object has no events.
 func TestEventsOfClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -216,7 +213,7 @@ func TestEventsOfClosed(t *testing.T) {
 		other := newPeer(t, b.dev, 100)
 		check(t, other.qp.Close())
 		want := []roce.Event{{Type: roce.EventCQErr, CQ: small}, {Type: roce.EventAccessErr, QP: b.qp}}
-		// Those of others stay, whoever is destroyed.
+		// Events of other objects stay.
 		for _, w := range want {
 			e, err := b.dev.NextEventFunc(within(t, time.Second), func(e roce.Event) bool { return e == w })
 			if err != nil || e != w {
@@ -239,8 +236,8 @@ func TestEventsOfClosed(t *testing.T) {
 	})
 }
 
-// TestNextEventFunc: several wait for different events, and each gets its own.
-// What to match may ask the objects.
+// TestNextEventFunc: several goroutines wait for different events, and each gets its own.
+// The match function may call the objects.
 func TestNextEventFunc(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {

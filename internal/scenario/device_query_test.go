@@ -15,8 +15,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// TestQueryDevice: the attributes say what the device is, and nothing that it is
-// not.
+// TestQueryDevice: the attributes list the features of the device, and no others.
 func TestQueryDevice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")
@@ -58,7 +57,7 @@ func TestQueryDevice(t *testing.T) {
 	})
 }
 
-// TestQueryMasked: masked atomics take the operands that the attributes have, and no others.
+// TestQueryMasked: masked atomics take the operand sizes in the attributes, and no others.
 func TestQueryMasked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := roce.QPConfig{MaskedAtomics: true, MaxAtomicArg: 32}
@@ -164,8 +163,8 @@ func TestQueryPKey(t *testing.T) {
 	})
 }
 
-// TestSetAddrs: a device answers at the addresses it has now. What is connected
-// from one that is gone fails, and works again if it comes back in time.
+// TestSetAddrs: a device answers at its present addresses. A connection from a removed address fails, but works again if
+// the address returns in time.
 func TestSetAddrs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -196,7 +195,7 @@ func TestSetAddrs(t *testing.T) {
 		write(a, b, cq.Success)
 		write(y, x, cq.Success)
 
-		// The address goes for a moment: retries get over it.
+		// The address is removed for a moment: retries succeed.
 		check(t, da.SetAddrs([]netip.Addr{addr("10.0.0.1"), addr("10.0.0.5")}))
 		if got := da.GIDs(); len(got) != 3 || !got[1].IsZero() || got[2] != bth.GIDFrom(addr("10.0.0.5")) {
 			t.Errorf("GIDs %v", got)
@@ -219,7 +218,7 @@ func TestSetAddrs(t *testing.T) {
 		_, err = da.Listen(context.Background(), "10.0.0.9:7471", roce.ListenConfig{})
 		wantErr(t, "Listen on an address that is gone", err, syscall.EADDRNOTAVAIL)
 
-		// The new one can be connected to.
+		// Peers can connect to the new one.
 		l := ok(da.Listen(context.Background(), "10.0.0.5:7471", roce.ListenConfig{}))(t)
 		go func() {
 			if r, err := l.Accept(context.Background()); err == nil {

@@ -87,13 +87,13 @@ func TestShards(t *testing.T) {
 					wg.Wait()
 					// A polled device sleeps at one port and looks at the others
 					// every millisecond.
-					// Where requests overtake each other one may be dropped that was
-					// sent for the second time: a probe finds that out.
+					// If requests overtake each other, a retransmitted one may be dropped:
+					// a probe finds that out.
 					probes := db.Counters().Probes
 					if took := time.Since(start); took > 0 && !polled && probes == 0 || took > 50*time.Millisecond {
 						t.Errorf("took %v: a forwarded packet woke nobody", took)
 					}
-					// What goes astray is handed on, not dropped.
+					// Packets at a wrong shard are handed on, not dropped.
 					if drops := da.Counters().Drops; drops != (roce.DropCounters{}) {
 						t.Errorf("packets were dropped: %+v", drops)
 					}
@@ -116,8 +116,8 @@ func TestShardsAmongThemselves(t *testing.T) {
 	})
 }
 
-// TestShardsConnect: the connection manager lives on one shard, its messages
-// arrive anywhere and its queue pairs are spread.
+// TestShardsConnect: the connection manager is on one shard; its messages arrive at any shard, and its queue pairs are on
+// all shards.
 func TestShardsConnect(t *testing.T) {
 	for _, s := range steerings {
 		t.Run(s.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// A trace of the Go runtime shows what devices do, and which of their counters change.
+// A trace of the Go runtime shows the work of devices, and changes of their counters.
 func TestRuntimeTrace(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.connected(n.config("10.0.0.1"))

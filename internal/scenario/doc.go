@@ -3,7 +3,7 @@
 //
 // The first word of a file name is the concern:
 //
-//	api        what every call refuses, leaves behind and allows from several goroutines
+//	api        every call: errors, leaks, and use from several goroutines
 //	bench      benchmarks
 //	conn       connections: dialling, refusing, migrating, ending
 //	device     opening, querying, events, shards, loopback, closing
@@ -11,24 +11,23 @@
 //	hostile    strangers and floods
 //	memory     regions, windows, atomics, FLUSH, polled memory
 //	packets    the same packets, received in batches and one by one
-//	rig        what the scenarios are made of
+//	rig        shared parts of the scenarios
 //	transfer   data on every kind of queue pair
 //	wait       completion queues, channels, sleeping, waking
 //
 // # How a scenario is written
 //
-// bubble gives the test a time of its own, in which only waiting takes time. newNetwork is a
-// switch in memory, its device method plugs a device in, newPair connects two queue pairs
-// with memory (peer). newAttacker is somebody else on the switch, who sends any packet under
-// any address. A feeder is a port that hands a device the frames of the test.
+// bubble gives the test a simulated time, in which only waiting takes time. newNetwork is a switch in memory, its device
+// method plugs a device in, newPair connects two queue pairs with memory (peer). newAttacker is another host on the
+// switch, which sends any packet under any address. A feeder is a port that gives a device the frames of the test.
 //
-// A test on interfaces makes its network by internal/netlab. It needs root and skips without,
-// except under make netns. Its file ends in _linux_test.go.
+// A test on interfaces makes its network with internal/netlab. It needs root. Without root it is skipped, and fails under
+// make netns. Its file name ends in _linux_test.go.
 //
-// With the flag -earlydrop the ports of all devices drop early, by a model of what a driver's
-// program in the kernel does (linktest.Filtered): no scenario may notice.
+// With the flag -earlydrop the ports of all devices drop early, with a model of a driver's program in the kernel
+// (linktest.Filtered). It must not change the result of any scenario.
 //
-// What no public call tells, a test reaches through internal/inside: rig_inside_test.go.
+// Tests read internal state, which no public call returns, through internal/inside: see rig_inside_test.go.
 //
-// A test closes what it opens: the package fails if a goroutine is left at the end ([Run]).
+// A test closes all objects that it opens: the package fails if a goroutine is left at the end ([Run]).
 package scenario

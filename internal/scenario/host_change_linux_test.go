@@ -20,7 +20,7 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// hostChange is a change of the client's host, or of what is around it.
+// hostChange is a change of the client's host, or of its network.
 type hostChange struct {
 	name    string
 	routed  bool // there is a router between client and server
@@ -104,7 +104,7 @@ var hostChanges = []hostChange{
 				check(t, s.Netlink().LinkSetMTU(s.Link(), mtu))
 			}
 		}
-		// What is agreed meanwhile may not fit: the devices must have heard of both.
+		// Parameters negotiated in between may not fit: wait until both devices have seen the change.
 		for _, d := range []*roce.Device{h.device, h.peer} {
 			for ok(d.QueryPort(1))(t).ActiveMTU != bth.MTU4096 {
 				time.Sleep(time.Millisecond)
@@ -192,9 +192,8 @@ func crowd(t *testing.T, s *netlab.Side, n int) {
 // hostPatience is more than a host and its peers take to notice, by far.
 const hostPatience = time.Minute
 
-// TestHostChanges: what the host does to the network under a device is followed, or
-// the device ends and says so: each change, with each driver, while a queue pair is
-// idle, another is busy, and a connection is being made.
+// TestHostChanges: a device follows changes of the host's network, or it ends with an error. The test makes each change
+// with each driver while one queue pair is idle, another is busy, and a connection is being made.
 func TestHostChanges(t *testing.T) {
 	for _, c := range hostChanges {
 		t.Run(c.name, func(t *testing.T) {
@@ -242,7 +241,7 @@ func testHostChange(t *testing.T, driver string, c *hostChange) {
 	defer close(stop)
 	wg.Go(func() { keepWriting(t, busy, busyPeer, stop, c.removes) })
 
-	// The request arrives before the change, the answer leaves behind it.
+	// The request arrives before the change; the answer is sent after it.
 	l := ok(server.Listen(patient(t), ":7471", roce.ListenConfig{}))(t)
 	to := netip.AddrPortFrom(at, 7471).String()
 	dialled := make(chan error, 1)
@@ -291,8 +290,8 @@ func testHostChange(t *testing.T, driver string, c *hostChange) {
 	}
 }
 
-// TestHandlesFollow: an address handle leads to its peer when packets have to go elsewhere,
-// although no answer tells the device that datagrams are lost.
+// TestHandlesFollow: an address handle follows its peer to another Ethernet address, although no answer tells the device
+// that datagrams are lost.
 func TestHandlesFollow(t *testing.T) {
 	for _, c := range hostChanges {
 		if !c.told {

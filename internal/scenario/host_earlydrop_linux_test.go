@@ -15,9 +15,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestInterfaceEarlyDrop: over xdp the kernel drops what no queue pair can take, and nothing
-// else: connections, their migration, datagrams, groups and the connection manager work, and the
-// drops are counted as those of the device are.
+// TestInterfaceEarlyDrop: over xdp the kernel drops exactly the packets that no queue pair can take: connections, their
+// migration, datagrams, groups and the connection manager work, and the drops are counted like those of the device.
 func TestInterfaceEarlyDrop(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		x, y := netlab.Pair(t, netlab.Config{MTU: 1500, Queues: queues})
@@ -82,8 +81,8 @@ func TestInterfaceEarlyDrop(t *testing.T) {
 			check(t, c.Disconnect(patient(t)))
 		}
 		for _, d := range []*roce.Device{da, db} {
-			// The kernel counts here whatever it drops early. Packets may be sent again all the same:
-			// on a busy machine the ring of an interface overflows.
+			// The kernel counts all early drops here. There may still be retransmissions: on a busy machine the ring of an
+			// interface overflows.
 			if c := d.Counters(); c.Drops != (roce.DropCounters{}) || c.WrongPeer != 0 {
 				t.Errorf("drops %+v, %d of wrong peers", c.Drops, c.WrongPeer)
 			}

@@ -47,8 +47,8 @@ func TestForeignHandles(t *testing.T) {
 	})
 }
 
-// TestInterfaceMTU: connections take the MTU that the interface has when they are made.
-// Those that have a larger one are told of.
+// TestInterfaceMTU: a new connection takes the present MTU of the interface. The device reports connections with a larger
+// MTU.
 func TestInterfaceMTU(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
 		x, y := netlab.Pair(t, netlab.Config{MTU: 4300})
@@ -89,8 +89,7 @@ func TestInterfaceMTU(t *testing.T) {
 	})
 }
 
-// TestInterfaceQuery: what the host calls the interface now, and its address, from which
-// packets are sent.
+// TestInterfaceQuery: the present name of the interface, and the address from which it sends packets.
 func TestInterfaceQuery(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
 		x, y := netlab.Pair(t, netlab.Config{})
@@ -116,8 +115,7 @@ func TestInterfaceQuery(t *testing.T) {
 	})
 }
 
-// TestInterfaceSource: of several addresses the one is taken that the kernel would send
-// from.
+// TestInterfaceSource: the device sends from the address that the kernel would choose.
 func TestInterfaceSource(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
 		x, y := netlab.Pair(t, netlab.Config{})
@@ -133,8 +131,7 @@ func TestInterfaceSource(t *testing.T) {
 	})
 }
 
-// TestInterfaceLoopback: the loopback interface is one for sockets; other drivers say
-// what to take.
+// TestInterfaceLoopback: only socket drivers open the loopback interface; the error of others names the right driver.
 func TestInterfaceLoopback(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{})
 	eachDriver(t, func(t *testing.T, driver string) {
@@ -181,7 +178,7 @@ func TestInterfaceVLAN(t *testing.T) {
 	})
 }
 
-// ownResolver counts what the device of an interface does with a resolver of the program.
+// ownResolver counts the calls that the device of an interface makes to the program's resolver.
 type ownResolver struct {
 	roce.Neighbours
 	resolved, closed int

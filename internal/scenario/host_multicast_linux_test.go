@@ -24,7 +24,7 @@ func TestMulticastOnInterfaces(t *testing.T) {
 		return d
 	}
 	da, db := open(a), open(b)
-	// joined reports what the kernel says of a group and of its Ethernet address.
+	// joined reports whether the kernel has joined a group and its Ethernet address.
 	joined := func(s *netlab.Side, g roce.GID) (member, filter bool) {
 		file, want := "/proc/thread-self/net/igmp6", hex.EncodeToString(g[:])
 		mac := "3333" + hex.EncodeToString(g[12:])

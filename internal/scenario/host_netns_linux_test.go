@@ -22,7 +22,7 @@ func openOn(t *testing.T, s *netlab.Side, c roce.InterfaceConfig) (d *roce.Devic
 	return d
 }
 
-// nextOf waits for an event of a type, and passes over those of another.
+// nextOf waits for an event of a type, and drops events of other types.
 func nextOf(t *testing.T, d *roce.Device, typ, over roce.EventType) {
 	t.Helper()
 	for {
@@ -66,8 +66,8 @@ func eachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	}
 }
 
-// TestInterfaceLink: the device of an interface reports what becomes of the
-// link, without any traffic that would show it, and a transfer gets over it.
+// TestInterfaceLink: the device of an interface reports changes of the link without any traffic, and a transfer survives
+// them.
 func TestInterfaceLink(t *testing.T) { eachDriver(t, testInterfaceLink) }
 
 func testInterfaceLink(t *testing.T, driver string) {
@@ -120,7 +120,7 @@ func testInterfaceAddrs(t *testing.T, driver string) {
 		t.Errorf("GIDs %v, want %v", got, want)
 	}
 
-	// The new address works; without it what is connected from it fails.
+	// The new address works; after its removal connections from it fail.
 	a, b := newPeer(t, da, 100), newPeer(t, db, 100)
 	connectFrom(t, a, ofAddr(t, da, added[0]), b, ofAddr(t, db, y.IP4), 14)
 	other, peerOther := newPeer(t, da, 100), newPeer(t, db, 100)

@@ -15,8 +15,7 @@ import (
 	"github.com/goroce/roce/link/raw"
 )
 
-// outages are what a network does to a program for a while: each begins on one side of a
-// lab and returns what ends it.
+// outages are temporary failures of a network: each begins on one side of a lab and returns a function that ends it.
 var outages = []struct {
 	name    string
 	drivers []roce.InterfaceConfig
@@ -53,8 +52,8 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestOutage: a connection with work under way, one that is idle, and one that is being
-// made get over what the network does for a while. Meanwhile no core burns.
+// TestOutage: a busy connection, an idle one, and one that is being made survive a temporary failure. Meanwhile no core is
+// busy.
 func TestOutage(t *testing.T) {
 	for _, o := range outages {
 		for _, c := range o.drivers {

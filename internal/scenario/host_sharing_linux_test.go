@@ -219,11 +219,11 @@ func testSharedGroup(t *testing.T, c roce.InterfaceConfig) {
 	}
 }
 
-// opaque is a Port that does not say which Port is inside of it.
+// opaque is a Port that hides the Port inside of it.
 type opaque struct{ link.Port }
 
-// What a program puts around a port may hide that the address is shared: the device knows it all
-// the same, and draws its numbers from its place.
+// A program's wrapper of a port may hide that the address is shared: the device still knows it, and takes its numbers from
+// its slot.
 func TestSharedBehindWrapper(t *testing.T) {
 	hide := roce.InterfaceConfig{Wrap: func(p link.Port) (link.Port, error) { return opaque{p}, nil }}
 	var devices []*roce.Device

@@ -150,8 +150,7 @@ func (w *busyPairs) end(t *testing.T) {
 	}
 }
 
-// through does something to the host while one connection is busy and another is idle. Both go on, and new
-// ones can be made.
+// through changes the host while one connection is busy and another is idle. Both continue, and new ones can be made.
 func (d two) through(t *testing.T, do func(w *busyPairs)) {
 	t.Helper()
 	a, b := d.pair(t)
@@ -204,7 +203,7 @@ var stackings = []struct {
 	}},
 }
 
-// TestStacked: a device on an interface over another one gets over what happens to the one below.
+// TestStacked: a device on an interface over another one survives changes of the lower one.
 func TestStacked(t *testing.T) {
 	for _, s := range stackings {
 		t.Run(s.name, func(t *testing.T) {
@@ -250,8 +249,8 @@ func TestStackedTags(t *testing.T) {
 		y := b.Over(t, &netlink.Vlan{VlanId: 7})
 		own := x.MAC
 		check(t, y.Netlink().NeighSet(&netlink.Neigh{LinkIndex: y.Link().Attrs().Index, IP: x.IP4.AsSlice(), HardwareAddr: own[:], State: netlink.NUD_PERMANENT}))
-		// Nobody makes super-packets for a receiver that they are lost for: XDP in generic mode, as it is on
-		// a VLAN interface, and raw before Linux 6.2.
+		// No sender makes super-packets for a receiver that loses them: XDP in generic mode, as on a VLAN interface, and
+		// raw before Linux 6.2.
 		tagged := roce.InterfaceConfig{Driver: "raw", Raw: raw.Config{NoGSO: driver == "xdp"}, Options: roce.Options{VLAN: 7, Resolver: roce.Neighbours{y.IP4: y.MAC}}}
 		if driver == "udp" {
 			check(t, y.Netlink().LinkSetGSOMaxSegs(y.Link(), 1))

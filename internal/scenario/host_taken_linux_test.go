@@ -16,14 +16,14 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// ways of opening a device on an interface for itself.
+// ways of opening a device that does not share its interface.
 var takers = []roce.InterfaceConfig{
 	{Driver: "raw", Exclusive: true}, {Driver: "raw", Queues: 2, Exclusive: true},
 	{Driver: "udp", Exclusive: true}, {Driver: "udp", Queues: 2, Exclusive: true}, {Driver: "udp", Queues: 3, Exclusive: true},
 	{Driver: "xdp"}, {Driver: "xdp", Queues: 2},
 }
 
-// sharers are those that share it.
+// sharers are the ways that share it.
 var sharers = []roce.InterfaceConfig{{Driver: "raw"}, {Driver: "raw", Queues: 2}, {Driver: "udp"}, {Driver: "udp", Queues: 3}}
 
 func nameOf(c roce.InterfaceConfig) string {
@@ -34,7 +34,7 @@ func nameOf(c roce.InterfaceConfig) string {
 	return name
 }
 
-// wantTaken: the error says that the port is taken, who may have it and what to do.
+// wantTaken: the error says that the port is taken, which programs may have it, and what to do.
 func wantTaken(t *testing.T, what string, d *roce.Device, err error) {
 	t.Helper()
 	wantHints(t, what, d, err, "4791", "ss -ulpn", "rmmod rdma_rxe")
@@ -59,7 +59,7 @@ func wantHints(t *testing.T, what string, d *roce.Device, err error, hints ...st
 	}
 }
 
-// oneOwner is what is said of xdp.
+// oneOwner is the error text of xdp.
 const oneOwner = "one owner of the queues"
 
 // wantTakenBy is wantTaken or, beside xdp, wantRival.
@@ -109,7 +109,7 @@ func TestOneDeviceAnInterface(t *testing.T) {
 
 // TestDevicesShareInterface: devices that share an interface by one driver open together, with
 // whatever number of queues; one of another driver, or for itself, is refused while any of them
-// is open, is told who they are, and opens afterwards.
+// is open; the error names their processes. It opens afterwards.
 func TestDevicesShareInterface(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	x.Do(t, func() {
@@ -241,8 +241,8 @@ func behind(t *testing.T, gateway *netlab.Side) (name string) {
 	return name
 }
 
-// TestOpenRace: of those that open an interface at the same time one gets it, with all
-// its queues, and the others get an error.
+// TestOpenRace: if several open an interface at the same time, one gets it, with all its queues, and the others get an
+// error.
 func TestOpenRace(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	for round := range 6 {
@@ -272,7 +272,7 @@ func TestOpenRace(t *testing.T) {
 }
 
 // TestPortTaken: another program, as rxe in the kernel, has the UDP port on all
-// interfaces. That is an error, unless it is asked for.
+// interfaces. That is an error, unless the configuration permits it.
 func TestPortTaken(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{})
 	x.Do(t, func() {

@@ -66,7 +66,7 @@ func TestInterfaceTransfer(t *testing.T) {
 	}
 }
 
-// TestInterfaceDriver: what there is not is refused, by name.
+// TestInterfaceDriver: the error of an unknown driver or interface names it.
 func TestInterfaceDriver(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{})
 	x.Do(t, func() {

@@ -51,8 +51,8 @@ func manySources(k int) netip.Addr {
 
 func oneSource(int) netip.Addr { return netip.MustParseAddr("10.0.0.66") }
 
-// TestAcceptIsBounded: a peer that asks for a connection and then says nothing holds
-// Accept up for seconds, whatever it wrote into its request.
+// TestAcceptIsBounded: a peer that sends a request and then nothing delays Accept for seconds only, whatever its request
+// says.
 func TestAcceptIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -80,8 +80,7 @@ func (nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour,
 	return roce.Neighbour{}, syscall.EHOSTUNREACH
 }
 
-// TestRequestFromNowhere: a request whose sender cannot be reached costs no queue pair and
-// none of the program's own work.
+// TestRequestFromNowhere: a request of an unreachable sender uses no queue pair and does not reach the program.
 func TestRequestFromNowhere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -100,8 +99,8 @@ func TestRequestFromNowhere(t *testing.T) {
 	})
 }
 
-// TestGuessedData: packets from the address that a connection request named, for the queue
-// pair that it got, do not confirm it unless they have the PSN that its REP told.
+// TestGuessedData: packets from the address in a connection request, for the queue pair of the connection, confirm it only
+// if they have the PSN in the REP.
 func TestGuessedData(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -132,8 +131,7 @@ func TestGuessedData(t *testing.T) {
 	})
 }
 
-// TestUnansweredRequest: a request that the program has not taken, or has dropped, is
-// over in time, and its place is free.
+// TestUnansweredRequest: a request that the program has not taken, or has dropped, ends after a time and frees its place.
 func TestUnansweredRequest(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		for _, taken := range []bool{false, true} {
@@ -172,8 +170,8 @@ func TestUnansweredRequest(t *testing.T) {
 }
 
 // TestFloodedServer: while one source, or many, send REQs and never confirm, a client
-// connects within seconds. A server that accepts each request on a goroutine of its own
-// serves it in any flood; one that accepts in its loop in that of one source.
+// connects within seconds. A server that accepts each request on a separate goroutine serves the client in any flood; a
+// server that accepts in its loop does so in the flood of one source.
 func TestFloodedServer(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// attacker is someone else on the switch who sends what he likes to a victim.
+// attacker is another host on the switch that sends any packets to a victim.
 type attacker struct {
 	t      testing.TB
 	port   link.Port
@@ -64,8 +64,7 @@ func (a *attacker) raw(data []byte) {
 	a.port.Flush()
 }
 
-// TestDrops: packets that no queue pair should see are counted by the first
-// check they fail.
+// TestDrops: packets that no queue pair may get are counted by the first check that they fail.
 func TestDrops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -197,9 +196,8 @@ func (p tap) Recv(fr []link.Frame) (int, error) {
 	return n, err
 }
 
-// TestHostile records all that a device receives while it connects, transfers
-// and disconnects, and replays it, mutated, from elsewhere, while a connection
-// works. The connection must not notice.
+// TestHostile records all packets that a device receives while it connects, transfers and disconnects. It replays them,
+// mutated, from another host while a connection works. They must not affect the connection.
 func TestHostile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -307,7 +305,7 @@ func mutate(rng *rand.Rand, f []byte) {
 	seal(f)
 }
 
-// seal makes checksum and ICRC right.
+// seal corrects checksum and ICRC.
 func seal(f []byte) {
 	const ip, bthAt = 14, 42
 	h := f[ip : ip+20]
@@ -327,8 +325,7 @@ func seal(f []byte) {
 	bth.PutICRC(f[at:], crc.UpdateBTH(f[bthAt:bthAt+bth.BTHLen]).Update(f[bthAt+bth.BTHLen:at]))
 }
 
-// TestFlood: requests from thousands of made-up addresses do not keep those who
-// are connected from what they need.
+// TestFlood: requests from thousands of forged addresses do not take resources from existing connections.
 func TestFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -355,8 +352,8 @@ func TestFlood(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 		}
-		// An impostor on another Ethernet address does not get what is sent to
-		// the server.
+		// An impostor on another Ethernet address does not get packets for the
+		// server.
 		evil.send(evil.path("10.0.0.1"), bth.BTHLen+bth.DETHLen+cm.MADLen+bth.ICRCLen, func(b []byte) {
 			bth.PutBTH(b, bth.UDSendOnly, bth.MigReq, 0, bth.DefaultPKey, bth.QPNGSI, 1)
 			bth.PutDETH(b[bth.BTHLen:], bth.QKeyGSI, bth.QPNGSI)

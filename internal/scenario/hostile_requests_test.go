@@ -13,10 +13,9 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// TestREQFlood: proper connection requests, each of another peer, to a service with
-// a full backlog and to one that is not there, for as long as a connection
-// transfers: it loses no packet and repeats none, what is remembered and said is
-// bounded, and then the next one connects.
+// TestREQFlood: valid connection requests, each of another peer, to a service with a full backlog and to one that does not
+// exist, during a transfer of a connection. The connection loses no packet and repeats none, memory and answers are
+// bounded, and afterwards the next client connects.
 func TestREQFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -69,7 +68,7 @@ func TestREQFlood(t *testing.T) {
 			rejected == 0 || got.RepliesLimited == 0 {
 			t.Errorf("%d requests, %d made room for others, %d rejected, %d not answered", got.Received[0], got.Evicted, rejected, got.RepliesLimited)
 		}
-		// The owner turns up and turns them away.
+		// The program takes the requests and rejects them.
 		synctest.Wait() // until the listener knows who made room for others
 		for range backlog {
 			check(t, ok(l.Accept(ctx))(t).Reject(nil))

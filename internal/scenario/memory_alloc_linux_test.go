@@ -13,13 +13,13 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// inPlace is a device that sends what lies in memory of its own from there.
+// inPlace is a device that sends data in its link's memory in place.
 func inPlace(size int) roce.InterfaceConfig {
 	return roce.InterfaceConfig{Driver: "xdp", XDP: xdp.Config{Memory: size, InPlace: 1}}
 }
 
-// TestInPlaceTransfer: payload that is sent in place arrives, also when packets are
-// lost, and everything else is done with the same memory.
+// TestInPlaceTransfer: payload sent in place arrives, even if packets are lost, and all other operations work with the
+// same memory.
 func TestInPlaceTransfer(t *testing.T) {
 	const size = 1 << 20
 	for _, test := range []struct {
@@ -77,7 +77,7 @@ func TestInPlaceTransfer(t *testing.T) {
 	}
 }
 
-// TestAllocMRLimits: there is as much as was asked for, and a region keeps its memory.
+// TestAllocMRLimits: the device has the configured amount of memory, and a region keeps its memory.
 func TestAllocMRLimits(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{})
 	d := openOn(t, x, inPlace(64<<10))

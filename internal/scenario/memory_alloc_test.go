@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestAllocMR: on a device whose link has no memory of its own it is ordinary memory.
+// TestAllocMR: if the link has no memory of its own, AllocMR returns ordinary memory.
 func TestAllocMR(t *testing.T) {
 	d := newNetwork(t).device("10.0.0.1")
 	pd := d.AllocPD()

@@ -10,14 +10,14 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// panics reports whether f does.
+// panics reports whether f panics.
 func panics(f func()) (yes bool) {
 	defer func() { yes = recover() != nil }()
 	f()
 	return false
 }
 
-// What is looked at is memory of the region: not what lies behind it in the same array.
+// Methods of a region access only its memory, not the memory after it in the same array.
 func TestLoad64Bounds(t *testing.T) {
 	d := newNetwork(t).device("10.0.0.1")
 	array := make([]uint64, 8)
@@ -40,7 +40,7 @@ func TestLoad64Bounds(t *testing.T) {
 	}
 }
 
-// An element of a length that none can have never passes as a shorter one.
+// An element with an impossible length is never accepted as a shorter one.
 func TestSGEBounds(t *testing.T) {
 	a, b := newPair(t, 64)
 	lengths := []int{-1, math.MinInt, 65, math.MaxInt32}
@@ -61,7 +61,7 @@ func TestSGEBounds(t *testing.T) {
 	}
 }
 
-// A region whose memory comes with work requests has no methods that need memory of its own.
+// A region whose memory comes with work requests refuses methods that need memory.
 func TestMethodsOfPostedRegions(t *testing.T) {
 	for _, m := range []any{new(roce.FastMR), new(roce.IndirectMR)} {
 		typ := reflect.TypeOf(m)

@@ -52,7 +52,7 @@ func TestFastRegCycle(t *testing.T) {
 				t.Fatalf("round %d: wrong data", round)
 			}
 		}
-		// The last key is dead.
+		// The last key is invalid.
 		check(t, server.qp.PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled, SG: []roce.SGE{server.mr.SGE(0, 8)}, RemoteAddr: m.Addr(), RKey: m.RKey()}))
 		server.waitFor(cq.RemAccessErr)
 		check(t, m.Close())
@@ -60,7 +60,7 @@ func TestFastRegCycle(t *testing.T) {
 	})
 }
 
-// TestFastRegPageList: with a page size the list is what an adapter takes.
+// TestFastRegPageList: with a page size the list follows the rules of adapters.
 func TestFastRegPageList(t *testing.T) {
 	n := newNetwork(t)
 	pd := n.device("10.0.0.1").AllocPD()
@@ -102,7 +102,7 @@ func TestFastRegPool(t *testing.T) {
 		wantErr(t, "put twice", pool.Put(b), syscall.EINVAL)
 		b = ok(pool.Get())(t)
 
-		// One that was not invalidated loses its key all the same.
+		// A registration that was not invalidated loses its key, too.
 		check(t, a.Map(client.buf[:64]))
 		reg := a.RegWR(roce.LocalWrite | roce.RemoteWrite)
 		reg.Flags = roce.Signaled
@@ -156,7 +156,7 @@ func TestFastRegPoolBusy(t *testing.T) {
 	})
 }
 
-// Many who borrow, register and give back at once.
+// Many goroutines get, register and put at once.
 func TestFastRegPoolConcurrent(t *testing.T) {
 	n := newNetwork(t)
 	d := n.device("10.0.0.1")
@@ -195,8 +195,7 @@ func TestFastRegPoolConcurrent(t *testing.T) {
 	check(t, pool.Close())
 }
 
-// TestFastRegFlush: when the queue pair fails a registration may or may not
-// have been done; Put does the right thing in both cases.
+// TestFastRegFlush: if the queue pair fails, a registration may or may not have been executed; Put handles both cases.
 func TestFastRegFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p, _ := newPair(t, 4096)

@@ -13,8 +13,7 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// TestForeignMemory: memory that the program takes away fails the work requests that touch it, at
-// either end, and nothing else.
+// TestForeignMemory: if the program unmaps memory, the work requests that touch it fail, at either end, and no others.
 func TestForeignMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone   bool // the requester's memory; otherwise the responder's

@@ -46,7 +46,7 @@ func TestIndirectList(t *testing.T) {
 		if string(a.buf[100:106]) != "o1234o" {
 			t.Errorf("received %q", a.buf[100:106])
 		}
-		// A part cannot go while it is in use; rights are those of both.
+		// A part in use cannot be closed; the rights are the common ones.
 		wantErr(t, "close a part", mx.Close(), syscall.EBUSY)
 		wantErr(t, "reregister a part", my.Reregister(roce.MRChange{Change: roce.ReregAccess}), syscall.EBUSY)
 		check(t, a.qp.PostSend(at(a, roce.Read, m.RKey(), 0x5003, 4)))
@@ -180,8 +180,8 @@ func TestIndirectFill(t *testing.T) {
 	})
 }
 
-// TestIndirectDeadPart: a part that is invalidated in the middle of a READ
-// ends it, and so does an atomic that does not lie in one part.
+// TestIndirectDeadPart: a READ fails if a part is invalidated during it; an atomic that is not inside one part fails,
+// too.
 func TestIndirectDeadPart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 4096)

@@ -31,8 +31,7 @@ func atomicPair(t testing.TB, a, b roce.QPConfig) (x, y *peer) {
 	return x, y
 }
 
-// TestMaskedAtomics: between two ends that have them enabled; else the requester
-// gets no answer.
+// TestMaskedAtomics: masked atomics work between two ends that have them enabled; otherwise the requester gets no answer.
 func TestMaskedAtomics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := maskedPair(t, true, true)

@@ -111,7 +111,7 @@ func TestMWType2(t *testing.T) {
 		a, b := windowedPair(t)
 		mw := ok(b.pd.AllocMW(roce.MWType2))(t)
 		b.write(a, b.bind(mw), cq.Success)
-		// Bound already: an error, and the window stays what it is.
+		// Bound already: an error that does not change the window.
 		key := mw.RKey()
 		ok(b.qp.BindMW(mw, roce.Bind{Flags: roce.Signaled, MR: b.region, Addr: b.region.Addr(), Length: 1}))(t)
 		b.waitFor(cq.MWBindErr)
@@ -185,7 +185,7 @@ func TestMWOtherQP(t *testing.T) {
 	})
 }
 
-// The SEND behind a bind may tell the key at once.
+// The SEND after a bind may contain the key at once.
 func TestMWBindAndTell(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := windowedPair(t)
@@ -264,10 +264,9 @@ func TestMWTeardown(t *testing.T) {
 	})
 }
 
-// TestMWShards: two shards of a device, one of which binds, registers and
-// invalidates all the time while peers come in through the other. When a key is
-// gone the memory is the owner's alone: data that comes too late shows, and so
-// does the race to the race detector.
+// TestMWShards: one of two shards of a device binds, registers and invalidates all the time while peers access memory
+// through the other. After a key is invalidated only the owner may access the memory: the test finds late data, and the
+// race detector finds the race.
 func TestMWShards(t *testing.T) {
 	n := newNetwork(t)
 	db := n.open(n.multi("10.0.0.2", 2, destQPN))

@@ -46,7 +46,7 @@ func TestPlacement(t *testing.T) {
 	})
 }
 
-// TestPlacementErrors: what was not granted, and persistent memory that fails.
+// TestPlacementErrors: missing rights, and persistent memory that fails.
 func TestPlacementErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -79,9 +79,8 @@ func TestPlacementErrors(t *testing.T) {
 	})
 }
 
-// TestFlushICRCQuirk: both ends must compute the ICRC of FLUSH in the same way,
-// and packets that arrive at another shard of a device are checked by the one
-// that knows how.
+// TestFlushICRCQuirk: both ends must compute the ICRC of FLUSH in the same way. If a packet arrives at another shard, the
+// shard of the queue pair checks it.
 func TestFlushICRCQuirk(t *testing.T) {
 	for _, tt := range []struct {
 		name string

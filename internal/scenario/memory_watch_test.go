@@ -20,9 +20,8 @@ func words(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), 8*n)
 }
 
-// watchers connects two peers of which b has 4 KiB to be looked at. These tests
-// are about the race detector: both ends run on their own goroutines, in real
-// time.
+// watchers connects two peers; b has 4 KiB that its program polls. These tests are for the race detector: both ends run on
+// their own goroutines, in real time.
 func watchers(t *testing.T, access roce.Access) (a, b *peer, target *roce.MR) {
 	t.Helper()
 	n := newNetworkOf(t, mem.Config{MTU: 4200, Backpressure: true})
@@ -31,8 +30,7 @@ func watchers(t *testing.T, access roce.Access) (a, b *peer, target *roce.MR) {
 	return a, b, ok(b.pd.RegMR(words(512), allRights|access))(t)
 }
 
-// write posts a WRITE and waits for its completion, which says nothing about
-// when b's program sees it.
+// write posts a WRITE and waits for its completion. b's program may see the data at another time.
 func (p *peer) write(off, n int, to *roce.MR, remote int) {
 	p.t.Helper()
 	wr := p.wr(roce.Write, off, n, nil, 0)
@@ -41,7 +39,7 @@ func (p *peer) write(off, n int, to *roce.MR, remote int) {
 	p.wait()
 }
 
-// await looks at a word until it has a value.
+// await polls a word until it has a value.
 func await(m *roce.MR, off int, want uint64) {
 	for m.Load64(off) != want {
 		runtime.Gosched()

@@ -33,8 +33,7 @@ const (
 
 var wayNames = [ways]string{"one by one", "frames", "super-packets", "one by one, unseen", "super-packets, unseen", "relayed frames", "relayed super-packets"}
 
-// FuzzBatches: whatever packets arrive, in whatever company, they leave the state, the
-// counters and the answers that they would leave one by one.
+// FuzzBatches: any packets, in any batches, give the same state, counters and answers as one by one.
 func FuzzBatches(f *testing.F) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for n := range 8 {
@@ -90,7 +89,7 @@ func compareWays(t *testing.T, script []byte) {
 				w.deliver(frames)
 				before[way] = w.outcome()
 			}
-			// By a socket GRHs are others, since the Identification is in them.
+			// Over a socket the GRHs differ, since they contain the Identification.
 			for way, against := range [ways]int{unseenOne: unseenOne, unseen: unseenOne} {
 				if before[way] != before[against] {
 					t.Fatalf("%s differs from %s:\n%s\nwant\n%s", wayNames[way], wayNames[against], before[way], before[against])
@@ -113,7 +112,7 @@ type world struct {
 	envs  []frame.Envelope
 }
 
-// worldEnd is one queue pair, its memory and where it completes.
+// worldEnd is one queue pair with its memory and completion queues.
 type worldEnd struct {
 	typ    qp.Type
 	qp     *roce.QP
@@ -240,8 +239,8 @@ func (e *worldEnd) arm(w *world, to string) {
 	e.qp.Rearm()
 }
 
-// deliver hands the device the frames of an epoch. Nothing leaves before all are there,
-// so that acknowledgements merge in the same way.
+// deliver gives the device the frames of an epoch. The device sends nothing before it has all of them, so that
+// acknowledgements merge in the same way.
 func (w *world) deliver(frames [][]byte) {
 	for _, p := range w.ports {
 		p.full = true
@@ -321,7 +320,7 @@ func (w *world) segment(before *link.Frame, b []byte, idSeen bool) link.Frame {
 	return link.Frame{Data: p.Data, Env: &w.envs[len(w.envs)-1]}
 }
 
-// outcome describes all that a test can see of the device.
+// outcome describes the observable state of the device.
 func (w *world) outcome() string {
 	var out bytes.Buffer
 	for i, e := range w.ends {

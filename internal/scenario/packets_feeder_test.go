@@ -11,8 +11,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// feeder is a port that hands out the frames a test gives it, all in one batch, and keeps
-// what is sent.
+// feeder is a port that receives the frames of a test, all in one batch, and keeps the sent frames.
 type feeder struct {
 	link.Port
 	frames []link.Frame

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// scribe turns a script into what happens to a world: what its program does, and the
-// packets of its peers and of strangers.
+// scribe turns a script into events of a world: the actions of its program, and the packets of its peers and of
+// strangers.
 type scribe struct {
 	world  *world // whose numbers and keys are those of all
 	script []byte
@@ -31,7 +31,7 @@ func (s *scribe) next() int {
 // oneIn is true once in n times.
 func (s *scribe) oneIn(n int) bool { return s.next()%n == n-1 }
 
-// actions are what the program does before an epoch.
+// actions are the program's actions before an epoch.
 func (s *scribe) actions() (out []func(*world)) {
 	for range s.next() % 6 {
 		i, what, n := s.next()%len(s.world.ends), s.next(), s.next()%300
@@ -138,7 +138,7 @@ func (s *scribe) frames() (out [][]byte) {
 	return out
 }
 
-// packet makes a frame. Most are what the peer would send; some are forged or damaged.
+// packet makes a frame. Most are valid packets of the peer; some are forged or damaged.
 func (s *scribe) packet(e *worldEnd, peer string, op bth.Opcode, flags bth.BTHFlags, psn bth.PSN, n int) []byte {
 	c := frame.PathConfig{SrcMAC: frame.MAC{2, 5: 9}, DstMAC: s.world.dev.Query().Link.MAC, SrcPort: 0xC0DE, HopLimit: 64}
 	src, dst, qpn, key := peer, worldAddr, e.qp.Num(), bth.DefaultPKey
@@ -221,7 +221,7 @@ func (s *scribe) packet(e *worldEnd, peer string, op bth.Opcode, flags bth.BTHFl
 	return b
 }
 
-// headers fills in what is between the BTH and the payload.
+// headers fills in the headers between the BTH and the payload.
 func (s *scribe) headers(body []byte, e *worldEnd, op bth.Opcode, va uint64, key bth.RKey, n uint32) {
 	if !op.Known() {
 		return

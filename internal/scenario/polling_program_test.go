@@ -22,7 +22,7 @@ func newProgram(t *testing.T, lazy bool) *program {
 	return p
 }
 
-// empty polls in vain.
+// empty polls and must find nothing.
 func (p *program) empty(k int) {
 	p.t.Helper()
 	var wcs [1]roce.WC
@@ -41,7 +41,7 @@ func (p *program) take() {
 	}
 }
 
-// ping has b receive a message.
+// ping makes b receive a message.
 func (p *program) ping() {
 	p.t.Helper()
 	p.empty(100)
@@ -51,7 +51,7 @@ func (p *program) ping() {
 	p.take()
 }
 
-// answer has b send one back.
+// answer makes b send one back.
 func (p *program) answer() {
 	p.t.Helper()
 	p.b.post(roce.Send, 64, 64, nil, 0)
@@ -71,7 +71,7 @@ func eagerLazy(t *testing.T, f func(t *testing.T, lazy bool)) {
 	}
 }
 
-// trusted has b answer at once so often that acknowledgements wait for its answers.
+// trusted makes b answer at once so often that acknowledgements wait for its answers.
 func (p *program) trusted() {
 	p.t.Helper()
 	for range 100 {
@@ -93,8 +93,8 @@ func (p *program) acked() time.Duration {
 	return d
 }
 
-// The acknowledgement of what a polling program received waits for the program's answer, once the program has
-// shown that it answers at once; and no longer than a tick if no answer comes.
+// After a polling program has answered at once several times, the acknowledgement of a message waits for the program's
+// answer, but no longer than a tick.
 func TestAnswering(t *testing.T) {
 	const tick, step = time.Millisecond, 50 * time.Microsecond
 	for into := time.Duration(0); into < tick*9/10; into += step { // the pause of the background goroutine, of which a part is over
@@ -115,7 +115,7 @@ func TestAnswering(t *testing.T) {
 	}
 }
 
-// A program that answers late is waited for no longer, however it began.
+// Acknowledgements no longer wait for a program that answers late, even if it answered at once before.
 func TestAnsweringLate(t *testing.T) {
 	eagerLazy(t, func(t *testing.T, lazy bool) {
 		p := newProgram(t, lazy)
@@ -195,7 +195,7 @@ func TestWaitAfterGap(t *testing.T) {
 	})
 }
 
-// What was posted before the queue pair is closed leaves.
+// Messages that were posted before the queue pair is closed are sent.
 func TestPostThenClose(t *testing.T) {
 	eagerLazy(t, func(t *testing.T, lazy bool) {
 		p := newProgram(t, lazy)

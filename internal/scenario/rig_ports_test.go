@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// smallPort says that its MTU is smaller than it is.
+// smallPort reports an MTU that is smaller than the real one.
 type smallPort struct{ link.Port }
 
 func (p smallPort) Info() link.Info {
@@ -16,7 +16,7 @@ func (p smallPort) Info() link.Info {
 	return i
 }
 
-// countingPort counts how often it is waited at and woken.
+// countingPort counts calls of Wait and Wake.
 type countingPort struct {
 	link.Port
 	waits, wakes *atomic.Int64

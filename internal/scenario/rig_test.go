@@ -22,8 +22,7 @@ import (
 // TestMain fails if tests leave goroutines of this module behind.
 func TestMain(m *testing.M) { os.Exit(scenario.Run(m)) }
 
-// bubble runs f with a time of its own, in which nothing takes time but
-// waiting.
+// bubble runs f in simulated time, in which only waiting takes time.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -90,8 +89,8 @@ func (n *network) open(c roce.Config) *roce.Device {
 	return d
 }
 
-// keepBusy drives polled devices on goroutines of their own until they are
-// closed: they answer nothing while nobody waits for something.
+// keepBusy drives polled devices on separate goroutines until they are closed: a polled device answers only while a
+// goroutine drives it.
 func keepBusy(t testing.TB, devices ...*roce.Device) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -82,9 +82,8 @@ func TestCreateAHErrors(t *testing.T) {
 	})
 }
 
-// TestAHFromWC: a datagram is answered to where it came from, from the address
-// it came to, in its class, on a path of its own; in both IP versions, on the
-// network and inside the device.
+// TestAHFromWC: the answer to a datagram goes to its source, from its destination address, with its traffic class, on a
+// separate path; in both IP versions, on the network and inside the device.
 func TestAHFromWC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		da, db := twoVersions(t)
@@ -151,8 +150,7 @@ func TestAHFromWCErrors(t *testing.T) {
 	}
 }
 
-// TestAHLifetime: an address handle lasts as long as a work request needs it,
-// whoever has forgotten it.
+// TestAHLifetime: an address handle lasts as long as a work request needs it, even if the program has no reference.
 func TestAHLifetime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -171,8 +169,7 @@ func TestAHLifetime(t *testing.T) {
 	})
 }
 
-// TestForeignAH: an address handle sends from the device it was made on, or not
-// at all.
+// TestForeignAH: an address handle only works on the device that made it.
 func TestForeignAH(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

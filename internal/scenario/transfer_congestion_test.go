@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestCongestion: everything one device sends is marked. Its WRITEs, and the
-// READs of the other, go on at the rate that is left, and nobody stalls.
+// TestCongestion: all packets of one device are marked. Its WRITEs, and the READs of the other, continue at a reduced rate,
+// and none stalls.
 func TestCongestion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const size = 1 << 20
@@ -57,8 +57,7 @@ func TestCongestion(t *testing.T) {
 	})
 }
 
-// TestCongestionConfig: where parameters come from, and that wrong ones are
-// refused.
+// TestCongestionConfig: the sources of parameters, and the refusal of wrong ones.
 func TestCongestionConfig(t *testing.T) {
 	n := newNetwork(t)
 	c := n.config("10.0.0.1")

@@ -19,8 +19,8 @@ import (
 // query_device are our own under those names. Where the programs look at what hardware drops, the
 // comment says so.
 
-// crossRig is what the tests of ibverbs-tests have: a queue pair that is connected to
-// itself, with receives, and a master queue pair.
+// crossRig has the objects of the tests of ibverbs-tests: a queue pair that is connected to itself, with receives, and a
+// master queue pair.
 type crossRig struct {
 	t             testing.TB
 	dev           *roce.Device

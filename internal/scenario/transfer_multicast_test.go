@@ -32,8 +32,8 @@ func (u *udEnd) cast(g roce.GID, text string) {
 	u.send(u.groupAH(g), roce.QPNMulticast, testQKey, text)
 }
 
-// TestMulticast: everybody who is attached, and only who is, gets one copy, if
-// state and Q_Key allow; on whatever port the packet arrives.
+// TestMulticast: each attached queue pair, and no other, gets one copy if state and Q_Key permit it, on whatever port the
+// packet arrives.
 func TestMulticast(t *testing.T) {
 	for _, s := range steerings {
 		t.Run(s.name, func(t *testing.T) {
@@ -98,9 +98,8 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// TestMulticastLoopback: what a device sends to a group comes back to its own
-// queue pairs that are attached, the sender's included; unless it does not want
-// that.
+// TestMulticastLoopback: datagrams of a device to a group come back to its own attached queue pairs, including the sender,
+// unless the sender blocks this.
 func TestMulticastLoopback(t *testing.T) {
 	for _, mode := range []string{"background", "bare", "polled"} {
 		bubble(t, func(t *testing.T) {
@@ -153,8 +152,7 @@ func TestMulticastLoopback(t *testing.T) {
 	wantErr(t, "an RC queue pair without multicast loopback", err, syscall.EINVAL)
 }
 
-// TestMulticastFlood: more multicast of one's own than there is room for on the
-// way back inside the device is held back, not lost.
+// TestMulticastFlood: if the loopback queue inside the device is full, its own multicast datagrams wait and are not lost.
 func TestMulticastFlood(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -244,7 +242,7 @@ func TestMulticastLimits(t *testing.T) {
 	check(t, more.AttachMulticast(groupGID("239.1.2.4")))
 }
 
-// membership notes who joined what.
+// membership notes joins and leaves.
 type membership struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -288,7 +286,7 @@ func (m *membership) want(what string, groups ...string) {
 	}
 }
 
-// TestMembership: the host is in a group exactly while a queue pair is.
+// TestMembership: the host is in a group exactly while a queue pair is attached.
 func TestMembership(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -326,7 +324,7 @@ func TestMembership(t *testing.T) {
 	})
 }
 
-// TestMulticastHostile: what is wrong with a packet to a group drops it.
+// TestMulticastHostile: a wrong packet to a group is dropped.
 func TestMulticastHostile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

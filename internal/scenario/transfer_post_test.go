@@ -14,8 +14,7 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// TestPostLists: a list is queued up to the work request that is refused, and
-// the error says which that is.
+// TestPostLists: a list is queued up to the refused work request, which the error names.
 func TestPostLists(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 4096)
@@ -102,8 +101,8 @@ func TestPostListsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestSGEOutsideRefused: an element that is not inside of its region never stands for another
-// range: its work request is refused, or fails.
+// TestSGEOutsideRefused: an element outside its region is never mapped to another range: its work request is refused, or
+// fails.
 func TestSGEOutsideRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, c := range []struct{ off, n int }{{0, -1}, {5, -5}, {0, math.MaxInt}, {-1, 1}, {-4, 8}, {100, 1}, {99, 2}, {0, 101}, {math.MinInt / 2, 1}} {

@@ -19,12 +19,12 @@ import (
 // judged is how many devices are judged by the rules of the standard: those of the first two seeds.
 const judged = 4 // two for each seed
 
-// corrupted are the rules that packets break which were corrupted on their way.
+// corrupted are the rules that packets break after corruption on the network.
 var corrupted = []judge.RuleID{"icrc", "bth-short", "bth-opcode", "bth-version", "bth-pad", "bth-reserved", "ip-header", "ip-fragment",
 	"ip-checksum", "udp-length", "udp-checksum"}
 
-// TestBadNetwork transfers over a network that does everything a network must
-// not do: nothing is lost and nothing fails, and the devices keep to the standard.
+// TestBadNetwork transfers over a network with all kinds of faults: no data are lost, nothing fails, and the devices obey
+// the standard.
 func TestBadNetwork(t *testing.T) {
 	rates := fault.Rates{Loss: 0.01, Dup: 0.01, Reorder: 0.01, Delay: 0.01, Corrupt: 0.01, ECN: 0.05}
 	for seed := range uint64(10) {
@@ -82,8 +82,8 @@ func TestBadNetwork(t *testing.T) {
 	}
 }
 
-// TestConnectionSoak connects and disconnects at random, with impatient
-// contexts and a bad network, and then nothing is left of it.
+// TestConnectionSoak connects and disconnects at random, with short contexts and a bad network. Afterwards no object is
+// left.
 func TestConnectionSoak(t *testing.T) {
 	rates := fault.Rates{Loss: 0.05, Dup: 0.05, Reorder: 0.05, Delay: 0.05}
 	for seed := range uint64(5) {

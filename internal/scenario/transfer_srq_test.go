@@ -92,8 +92,8 @@ func TestSRQ(t *testing.T) {
 	}
 }
 
-// TestSRQEvents: the limit is reached once, with the queue in the event; a
-// queue pair that goes to ERR says that it takes no more.
+// TestSRQEvents: the limit raises one event, which names the queue; a queue pair that goes to ERR raises
+// LAST_WQE_REACHED.
 func TestSRQEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -181,7 +181,7 @@ func TestSRQConnect(t *testing.T) {
 	})
 }
 
-// TestSRQErrors: what is refused, with which errno.
+// TestSRQErrors: the errno of each refusal.
 func TestSRQErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

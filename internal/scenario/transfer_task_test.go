@@ -101,8 +101,8 @@ func TestPostTaskRefused(t *testing.T) {
 	})
 }
 
-// TestCrossChannelEnds: what waits ends with its queue pair or its device, and keeps the
-// completion queue that it waits for from being closed until then.
+// TestCrossChannelEnds: a waiting task ends with its queue pair or its device. Until then the completion queue that it
+// waits for cannot be closed.
 func TestCrossChannelEnds(t *testing.T) {
 	t.Run("completion queue", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {

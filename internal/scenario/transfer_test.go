@@ -208,8 +208,7 @@ func TestManyWRs(t *testing.T) {
 	})
 }
 
-// TestTurn: a device that has much to send, like the answer to a large READ,
-// does other things in between.
+// TestTurn: a device that has much to send, like the answer to a large READ, does other work in between.
 func TestTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const size = 4 << 20
@@ -275,8 +274,7 @@ func TestManyQPs(t *testing.T) {
 	})
 }
 
-// TestFullPort: ports whose queues hold next to nothing slow transfers down but
-// stop none, whether they refuse packets or drop them.
+// TestFullPort: ports with tiny queues slow transfers down but stop none, whether they refuse packets or drop them.
 func TestFullPort(t *testing.T) {
 	for _, test := range []struct {
 		config mem.Config
@@ -318,8 +316,7 @@ func TestFullPort(t *testing.T) {
 	}
 }
 
-// TestRecognised: of a flow all frames but the first few are recognised by their headers,
-// at both ends.
+// TestRecognised: both ends recognize all frames of a flow, except the first few, by their headers.
 func TestRecognised(t *testing.T) {
 	l := newLoad(t, true, 64)
 	wr, _ := sends(l.a, 64)

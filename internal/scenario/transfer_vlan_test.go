@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestVLANs: devices hear those of their VLAN, and nobody else: not those in none, and
-// not by the connection manager, which answers whoever asks.
+// TestVLANs: packets of another VLAN, or of none, do not reach a device, not even its connection manager, which answers
+// every sender.
 func TestVLANs(t *testing.T) {
 	for _, test := range []struct {
 		a, b uint16

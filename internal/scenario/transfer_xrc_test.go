@@ -112,7 +112,7 @@ func TestXRC(t *testing.T) {
 						}
 					}
 				}
-				// What belongs to the one service is closed to who names the other.
+				// A request to one service cannot access memory of the other.
 				c, target := xrcClient(t, dc, s, 64)
 				wr := c.to(s.services[0], roce.Read, 0, 8)
 				wr.RemoteSRQN = s.services[1].Num()
@@ -126,8 +126,7 @@ func TestXRC(t *testing.T) {
 	}
 }
 
-// TestXRCUnknownQueue: naming a queue that is not in the domain fails the
-// connection, and the target says so.
+// TestXRCUnknownQueue: a request to a queue outside the domain fails the connection, and the target raises an event.
 func TestXRCUnknownQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -191,7 +190,7 @@ func TestXRCOpenQP(t *testing.T) {
 	})
 }
 
-// TestXRCErrors: what is refused, with which errno.
+// TestXRCErrors: the errno of each refusal.
 func TestXRCErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -18,8 +18,8 @@ func (p noisyPort) Recv(fr []link.Frame) (int, error) {
 	return 1, nil
 }
 
-// Who waits for a completion on a polled device leaves when the queue is closed, though the
-// device always has something to do.
+// A call that waits for a completion on a polled device returns when the queue is closed, although the device always has
+// work.
 func TestWaiterLeavesBusyDevice(t *testing.T) {
 	n := newNetwork(t)
 	c := n.config("10.0.0.1")

@@ -78,7 +78,7 @@ func (r *chanRig) silent(what string) {
 }
 
 // TestCompChannel: a queue that was armed raises one event, in order with the
-// others of the channel; solicited events are what the standard says.
+// others of the channel; solicited events follow the standard.
 func TestCompChannel(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -133,8 +133,7 @@ func TestCompChannel(t *testing.T) {
 	}
 }
 
-// TestCompChannelClose: what is destroyed raises nothing more, and nobody waits
-// for ever.
+// TestCompChannelClose: a destroyed object raises no events, and no call waits for ever.
 func TestCompChannelClose(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -294,8 +293,7 @@ func TestCompChannelSelect(t *testing.T) {
 	})
 }
 
-// TestNotifyApart: who waits at the queue and who waits at its channel take
-// nothing from each other.
+// TestNotifyApart: a goroutine that waits for the queue and one that waits for its channel take nothing from each other.
 func TestNotifyApart(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -332,8 +330,7 @@ func TestNotifyApart(t *testing.T) {
 	}
 }
 
-// TestWaitSolicited: it passes over what is not solicited, and does not take it
-// from those who wait for anything.
+// TestWaitSolicited: WaitSolicited ignores completions that are not solicited, and leaves them to other waiters.
 func TestWaitSolicited(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -376,8 +373,7 @@ func TestWaitSolicited(t *testing.T) {
 	}
 }
 
-// TestCompChannelDoesNotAllocate: neither do events cost memory, once as many
-// have waited.
+// TestCompChannelDoesNotAllocate: events allocate nothing once as many have been pending.
 func TestCompChannelDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

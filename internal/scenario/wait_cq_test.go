@@ -20,8 +20,7 @@ func withCQ(t *testing.T, p *peer, send, recv int) (sendCQ, recvCQ *roce.CQ) {
 }
 
 // TestCQOverflowSend: completions of sends that find the queue full are lost,
-// each with an event; the queue pair goes on, and so does the queue once it is
-// polled.
+// each with an event; the queue pair continues, and so does the queue after a poll.
 func TestCQOverflowSend(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -53,7 +52,7 @@ func TestCQOverflowSend(t *testing.T) {
 }
 
 // TestCQOverflowRecv: a receive whose completion is lost puts its queue pair
-// into ERR: nobody could tell which buffer was filled.
+// into ERR: the program could not know which buffer was filled.
 func TestCQOverflowRecv(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -85,8 +84,8 @@ func TestCQOverflowRecv(t *testing.T) {
 	})
 }
 
-// TestCQResize: completions that wait are kept, and fewer than those cannot be
-// had. (Under traffic: TestCompChannelLosesNothing.)
+// TestCQResize: a resize keeps pending completions, and a size below their number is refused. (Under traffic:
+// TestCompChannelLosesNothing.)
 func TestCQResize(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 100)

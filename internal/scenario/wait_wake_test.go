@@ -25,8 +25,8 @@ func (n *network) counted(addr string, polled bool) (*roce.Device, countingPort)
 	return n.open(c), p
 }
 
-// TestIdle: a device with nothing to do sleeps until there is something, also
-// with connections, with someone waiting, and after traffic.
+// TestIdle: a device without work sleeps until there is some, also with connections, with a waiting goroutine, and after
+// traffic.
 func TestIdle(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -59,8 +59,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestQuiet: a message now and then costs some looks at the port each, no more: the
-// goroutines do not go on ticking until the next.
+// TestQuiet: a rare message costs only some polls of the port: the goroutines do not continue to tick until the next.
 func TestQuiet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -107,8 +106,7 @@ func TestPostWakesNobody(t *testing.T) {
 	})
 }
 
-// TestTimerWakes: the ACK timer of a post to nobody ends at its time, though
-// the device slept when it was set.
+// TestTimerWakes: the ACK timer of a post to a missing peer expires in time, although the device slept when it was set.
 func TestTimerWakes(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -132,8 +130,7 @@ func TestTimerWakes(t *testing.T) {
 	}
 }
 
-// TestWaiters: several goroutines wait for completions of one queue, and each
-// completion wakes one who takes it.
+// TestWaiters: several goroutines wait for completions of one queue, and each completion wakes one, which takes it.
 func TestWaiters(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -170,8 +167,7 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// TestWaitersShare: of two who wait, each gets one of two completions that come
-// together.
+// TestWaitersShare: each of two waiting goroutines gets one of two completions that come together.
 func TestWaitersShare(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -199,8 +195,8 @@ func TestWaitersShare(t *testing.T) {
 	}
 }
 
-// TestWakeByOthers: what another goroutine does ends a wait at once, also if
-// the one who waits sleeps at the port of a polled device.
+// TestWakeByOthers: an action of another goroutine ends a wait at once, even if the waiting goroutine sleeps in the port
+// of a polled device.
 func TestWakeByOthers(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -251,8 +247,7 @@ func TestWakeByOthers(t *testing.T) {
 	}
 }
 
-// TestWaitContext: waiting ends with its context, in time, also when others
-// wait too, and the others go on.
+// TestWaitContext: a wait ends with its context, in time, even if others wait, too; these continue to wait.
 func TestWaitContext(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -299,9 +294,8 @@ func TestSpin(t *testing.T) {
 	})
 }
 
-// TestLazy: in a lazy device what is posted, and the acknowledgement of what was
-// received, waits for the next Poll that finds nothing, or a batch; in others it
-// leaves at once.
+// TestLazy: a lazy device defers posted messages, and acknowledgements of received ones, until the next Poll that finds
+// nothing, or until a batch is complete. Other devices send them at once.
 func TestLazy(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -345,7 +339,7 @@ func TestLazy(t *testing.T) {
 	}
 }
 
-// TestLazyAsleep: what is posted does not wait for somebody who sleeps.
+// TestLazyAsleep: posted messages do not wait for a sleeping goroutine.
 func TestLazyAsleep(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -363,8 +357,7 @@ func TestLazyAsleep(t *testing.T) {
 	})
 }
 
-// halting is a port whose Wait fails once it is told to, which ends the background
-// goroutine.
+// halting is a port whose Wait fails when the test says so, which ends the background goroutine.
 type halting struct {
 	link.Port
 	halted chan struct{}
@@ -380,8 +373,8 @@ func (p halting) Wait(d time.Duration) error {
 }
 
 // TestLazyBackground: in a lazy device with a background goroutine that sleeps two
-// posts leave at once and a third wakes it. While it is awake, here waiting for its
-// turn for ever, posts leave with the next Poll or Wait that finds nothing, or a batch.
+// posts are sent at once and a third wakes it. While it is awake (here it waits for the processor for ever), posts are sent
+// with the next Poll or Wait that finds nothing, or a batch.
 func TestLazyBackground(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -432,8 +425,8 @@ func TestLazyBackground(t *testing.T) {
 	}
 }
 
-// TestLazyPoll: who looks for completions between his posts has each leave at once
-// while the background goroutine sleeps.
+// TestLazyPoll: if a program polls for completions between its posts, each post is sent at once while the background
+// goroutine sleeps.
 func TestLazyPoll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
