@@ -36,8 +36,8 @@ type Result struct {
 	Time    time.Duration `json:"nanoseconds"` // until the answer, or until the probe gave up
 }
 
-// Probe connects to addr ("host:port") and disconnects. It gives up after wait. An error of this side,
-// or the end of ctx, leaves no verdict.
+// Probe connects to addr ("host:port") and disconnects. It gives up after wait. After a local error, or the end of ctx,
+// there is no verdict.
 func Probe(ctx context.Context, d *roce.Device, addr string, private []byte, wait time.Duration) (Result, error) {
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -73,8 +73,7 @@ func disconnect(ctx context.Context, conn *roce.Conn) error {
 	return conn.Disconnect(ctx)
 }
 
-// unreachable reports whether the peer did not answer or there is no route to it. If not, the error is
-// one of this side.
+// unreachable reports whether the peer did not answer or there is no route to it. If not, the error is local.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
@@ -99,7 +98,7 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// request is a wish for a connection, or for a UD queue pair.
+// request is a request for a connection, or for a UD queue pair.
 type request interface {
 	RemoteAddr() netip.AddrPort
 	Reject(private []byte) error
@@ -152,14 +151,14 @@ func take[R request](ctx context.Context, accept func(context.Context) (R, error
 		}
 		select {
 		case requests <- r:
-		case <-ctx.Done(): // enough are rejected
+		case <-ctx.Done(): // count requests are rejected
 			failed <- ctx.Err()
 			return
 		}
 	}
 }
 
-// fit returns what of private data the answer to a request has room for.
+// fit cuts private data to the room in the answer to a request.
 func fit(r request, private []byte) []byte {
 	if _, datagrams := r.(*roce.UDRequest); datagrams {
 		return private[:min(len(private), cm.SIDRREPPrivateLen)]

@@ -14,7 +14,7 @@ import (
 
 const addr = tooltest.Server4 + ":4711"
 
-// answer makes d answer one request in a way of its own.
+// answer makes d answer one request with f.
 func answer(t *testing.T, d *roce.Device, f func(*roce.ConnRequest)) {
 	t.Helper()
 	l, err := d.Listen(t.Context(), addr, roce.ListenConfig{})
@@ -33,7 +33,7 @@ func TestProbe(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		fault  fault.Config
-		answer func(*roce.ConnRequest) // nil: nobody listens
+		answer func(*roce.ConnRequest) // nil: no listener
 		want   Result
 		line   string
 	}{

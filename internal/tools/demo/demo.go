@@ -1,6 +1,5 @@
-// Package demo shows the stack without any privilege: two software NICs on a wire in this
-// process, or on UDP sockets, connect, do every operation, then do it all again while packets get
-// lost. It checks every byte that arrives.
+// Package demo shows the stack without any privilege: two software NICs on a wire in this process, or on UDP sockets,
+// connect and do every operation, once without and once with packet loss. It checks every byte that arrives.
 package demo
 
 import (
@@ -28,7 +27,7 @@ type Config struct {
 // DefaultConfig are options for a run of a second or two.
 var DefaultConfig = Config{Rounds: 100, Loss: 0.05, Seed: 1, Capture: "roce-demo.pcapng"}
 
-// Result is what Run has measured and captured.
+// Result has the measurements and captures of Run.
 type Result struct {
 	Link    string        `json:"link"`
 	Nodes   [2]Node       `json:"nodes"`   // client, server
@@ -57,7 +56,7 @@ type Phase struct {
 	Rows []Row   `json:"operations"`
 }
 
-// Row is how one operation went.
+// Row is the result of one operation.
 type Row struct {
 	Name          string        `json:"operation"`
 	Bytes         int           `json:"bytes"`
@@ -111,7 +110,7 @@ func Run(ctx context.Context, c Config) (r *Result, err error) {
 	return r, nil
 }
 
-// phase does all operations on a wire that loses this share of the packets.
+// phase does all operations on a wire that loses the share loss of the packets.
 func (p *pair) phase(ctx context.Context, rounds int, loss float64) (Phase, error) {
 	ph := Phase{Loss: loss}
 	rates := fault.Rates{Loss: loss}

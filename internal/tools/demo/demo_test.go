@@ -40,7 +40,7 @@ func testRun(t *testing.T, kind string) {
 		}
 	}
 
-	// The READ takes four packets; with its middle lost it is asked for again.
+	// The READ takes four packets; if its middle is lost, the client repeats the request.
 	if got := shape(r.Read); got != "READ_REQUEST READ_RESPONSE_FIRST READ_RESPONSE_MIDDLE READ_RESPONSE_LAST" {
 		t.Errorf("READ: %s", got)
 	}
@@ -125,7 +125,7 @@ func connected(t *testing.T) *pair {
 	return p
 }
 
-// What the demonstration calls verified is: wrong data is found.
+// The checks of the demonstration find wrong data.
 func TestChecksFindWrongData(t *testing.T) {
 	p := connected(t)
 	for i := range operations {
@@ -146,15 +146,15 @@ func TestChecksFindWrongData(t *testing.T) {
 		if _, err := p.do(t.Context(), &op, 0); !errors.Is(err, errWrong) {
 			t.Errorf("%s: %v", op.name, err)
 		}
-		// What came was right, so the value of the word is known.
+		// The result was right, so the value of the word is known.
 		if op.bytes == 8 {
 			p.value = wordValue(p)
 		}
 	}
 }
 
-// A READ that was asked for again may be answered once more behind its completion: the memory
-// it takes stays as it is, and yet every round brings something else.
+// The server may answer a repeated READ once more after its completion: so its source never changes, and yet every round
+// reads different data.
 func TestReadLeavesItsSource(t *testing.T) {
 	p := connected(t)
 	before, last := bytes.Clone(p.far.Bytes()), []byte(nil)

@@ -13,8 +13,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// ladders does two READs, of which the second loses a packet of its answer, and reads their packets
-// from the capture.
+// ladders does two READs and reads their packets from the capture. The second one loses a packet of its answer.
 func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, lossy []ladder.Step, err error) {
 	if good, err = p.ladder(ctx, w, file, nil); err != nil {
 		return nil, nil, err
@@ -23,7 +22,7 @@ func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, 
 	if lossy, err = p.ladder(ctx, w, file, &fault.Rule{Action: fault.Drop, Dir: fault.Rx, Op: fault.Is(lost), Nth: 1}); err != nil {
 		return nil, nil, err
 	}
-	// The capture is taken on the wire, where the packet was not lost yet.
+	// The capture is on the wire, before the loss of the packet.
 	name := strings.TrimPrefix(lost.String(), "RC ")
 	for i := range lossy {
 		if s := &lossy[i]; strings.HasPrefix(s.Label, name) {
@@ -34,9 +33,8 @@ func (p *pair) ladders(ctx context.Context, w *pcap.Writer, file string) (good, 
 	return good, lossy, nil
 }
 
-// ladder does a READ, with a fault if rule is not nil, and returns its packets. On a busy machine
-// the requester may have sent a probe before there was an answer, which explains little: then
-// ladder does another READ.
+// ladder does a READ, with a fault if rule is not nil, and returns its packets. On a busy machine the requester may send
+// a probe before the answer comes. Such a diagram explains little, so ladder then does another READ.
 func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fault.Rule) ([]ladder.Step, error) {
 	var steps []ladder.Step
 	for range 5 {

@@ -21,7 +21,7 @@ const (
 	word     = 0
 	received = 8               // server: target of SENDs
 	written  = received + size // server: target of WRITEs; client: source of SENDs and WRITEs
-	readable = written + size  // server: source of READs, at one of so many places; client: their target
+	readable = written + size  // server: source of READs, at one of places; client: their target
 	places   = 64
 	total    = readable + size + places
 )
@@ -122,9 +122,8 @@ func (p *pair) postReceive(q *roce.QP) error {
 	return q.PostRecv(&roce.RecvWR{SG: []roce.SGE{p.far.SGE(received, size)}})
 }
 
-// shortenTimeout shortens the ACK timeout of a connected queue pair. The connection manager sets
-// half a second or more, fit for any network; within a host less is enough. The verbs allow it
-// while the send queue drains (SQD).
+// shortenTimeout shortens the ACK timeout of a connected queue pair. The connection manager sets half a second or more,
+// for any network; within a host less is enough. The verbs permit the change while the send queue drains (SQD).
 func shortenTimeout(q *roce.QP) error {
 	const code = 14 // 4.096 µs · 2^14
 	for _, step := range []struct {
@@ -142,7 +141,7 @@ func shortenTimeout(q *roce.QP) error {
 	return nil
 }
 
-// disconnect ends the connection in order.
+// disconnect ends the connection in an orderly way.
 func (p *pair) disconnect(ctx context.Context) error {
 	if err := p.conn.Disconnect(ctx); err != nil {
 		return err

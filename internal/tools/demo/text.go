@@ -12,8 +12,7 @@ import (
 // titles says where the NICs are.
 var titles = map[string]string{LinkMem: "on a wire in this process", LinkUDP: "on UDP sockets of this host"}
 
-// WriteText prints the result for people. bold is put around headings; on a
-// terminal it makes them stand out, elsewhere it should return its argument.
+// WriteText prints the result for people. bold formats headings on a terminal; elsewhere it should return its argument.
 func (r *Result) WriteText(w io.Writer, bold func(string) string) error {
 	fmt.Fprintln(w, bold("Two software RDMA NICs "+titles[r.Link]))
 	for i, name := range [...]string{"client", "server"} {

@@ -139,8 +139,8 @@ func portRows(p roce.PortAttr) []row {
 	}
 }
 
-// OfInterface opens a NIC on a network interface and describes it. If it cannot be opened, for want of
-// a privilege for instance, OfInterface describes the interface, and Problem has the reason.
+// OfInterface opens a NIC on a network interface and describes it. If that fails, for instance without the privilege,
+// OfInterface describes the interface, and Problem has the reason.
 func OfInterface(name, driver string) (*Info, error) {
 	d, err := roce.OpenInterface(name, roce.InterfaceConfig{Driver: driver})
 	if err == nil {
@@ -181,7 +181,7 @@ func newInfo(name string, mac frame.MAC, mtu int, up bool, guid uint64) *Info {
 	return i
 }
 
-// guidOf returns the node GUID that a device makes of its MAC address.
+// guidOf returns the node GUID that a device derives from its MAC address.
 func guidOf(mac frame.MAC) uint64 {
 	g := frame.DefaultGID(mac)
 	return binary.BigEndian.Uint64(g[8:])

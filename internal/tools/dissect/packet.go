@@ -39,7 +39,7 @@ type Packet struct {
 
 	Comment string // of the capture
 
-	// Where it was captured, and which way it went, as far as the file says; see [pcap.Record].
+	// The interface and the direction of the packet, if the file has them; see [pcap.Record].
 	Interface, IfIndex int
 	Direction          pcap.Direction
 

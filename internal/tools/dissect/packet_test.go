@@ -34,7 +34,7 @@ func take(t *testing.T, packet string) *Packet {
 	return p
 }
 
-// spoiled has the last digit of a packet, and so the ICRC, changed.
+// spoiled returns a packet with another last digit, so a wrong ICRC.
 func spoiled(packet string) string { return packet[:len(packet)-1] + "0" }
 
 func TestLine(t *testing.T) {
@@ -97,7 +97,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Decoding as another program would: by field names.
+// Decode like another program: by field names.
 func TestJSON(t *testing.T) {
 	for _, tt := range []struct {
 		name, packet string

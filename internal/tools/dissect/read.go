@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// ReadFile decodes every frame of a capture and calls f with it, in order; with each packet of a
-// super-packet. The packet is valid until f returns. "-" is standard input, which also ends with ctx.
+// ReadFile decodes every frame of a capture and calls f with it, in order. For a super-packet it calls f with each packet.
+// The packet is valid until f returns. "-" is standard input, which also ends with ctx.
 // ReadFile returns the first error of f. For a damaged file it returns an error after all packets
 // before the damage.
 func ReadFile(ctx context.Context, name string, f func(*Packet) error) error {

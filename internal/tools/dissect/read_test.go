@@ -37,8 +37,7 @@ func capture(t *testing.T, snap int, packets ...string) []byte {
 	return b.Bytes()
 }
 
-// TestComment: what a capture remarks about a packet is at the end of its line, which stays one line, and
-// in its object.
+// TestComment: the comment of a capture on a packet is at the end of its line, which stays one line, and in its object.
 func TestComment(t *testing.T) {
 	var b bytes.Buffer
 	w := pcap.NewWriter(&b, pcap.NG, 0)
@@ -71,8 +70,7 @@ func TestComment(t *testing.T) {
 	}
 }
 
-// TestCut: what a short snapshot length leaves of a packet is decoded if all its headers are
-// there.
+// TestCut: a packet that a short snapshot length has cut is decoded if all its headers are there.
 func TestCut(t *testing.T) {
 	big := writeImm[:len(writeImm)-8]
 	big = big[:4] + "0540" + big[8:] // 1344 bytes long, its IPv4 checksum with that wrong

@@ -244,8 +244,8 @@ func (e *end) test(ctx context.Context) error {
 	return err
 }
 
-// lingerLimit is a few times the acknowledgement timeout: so long an end lingers for a peer that
-// did not receive its last acknowledgement.
+// lingerLimit is how long an end lingers for a peer that did not receive its last acknowledgement: a few times the
+// acknowledgement timeout.
 const lingerLimit = 5 * time.Second
 
 // round is the test of one size: the ends synchronise by TCP, send to and fro, and compare how
@@ -304,7 +304,7 @@ func (e *end) arrived(ctx context.Context) (int, error) {
 	return entry[0].Len, err
 }
 
-// converse has the client send a question, to which the server sends the answer.
+// converse makes the client send a question, and the server the answer.
 func (e *end) converse(question, answer string) error {
 	mine, theirs := question, answer
 	if !e.client {
@@ -375,7 +375,7 @@ func appendName(b []byte, a netip.AddrPort) []byte {
 // linuxAFInet6 is the value of AF_INET6 on the wire, on all systems.
 const linuxAFInet6 = 10
 
-// readName reads what appendName made.
+// readName reads an address in the format of appendName.
 func readName(r io.Reader) (netip.AddrPort, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -1,14 +1,13 @@
-// Package launch runs programs that were written for libibverbs and librdmacm on this stack, with
-// the libraries of the module cverbs in place of the system's.
+// Package launch runs programs for libibverbs and librdmacm on this stack, with the libraries of the module cverbs in
+// place of the system's.
 //
-// Some programs look at more than the libraries: for an adapter's attributes in
-// /sys/class/infiniband, and for its device node in /dev/infiniband. [Run] puts both where the
-// program, and what it starts, finds them: in a mount namespace, which a process with
-// CAP_SYS_ADMIN makes by itself, and another one in a user namespace of its own, by the program
-// unshare of util-linux. Nothing outside of the namespace changes.
+// Some programs need more than the libraries: an adapter's attributes in /sys/class/infiniband, and its device node in
+// /dev/infiniband. [Run] mounts both in a mount namespace, where the program and its children find them. With
+// CAP_SYS_ADMIN Run makes that namespace directly; otherwise it makes it inside a user namespace with the program unshare
+// of util-linux. Nothing outside of the namespace changes.
 //
-// The program takes the place of the process that calls Run, as with the programs env and nice: it
-// has its number, receives its signals, and its exit status is the caller's.
+// The program replaces the process that calls Run, as with the programs env and nice: it has the same process ID and
+// receives its signals, and its exit status is the caller's.
 package launch
 
 import (
@@ -77,7 +76,7 @@ func Run(c Config) error {
 	return &ExecError{c.Args[0], execute(program, c.Args, env)}
 }
 
-// environ returns the environment of the program, made of that of this process.
+// environ returns the environment of the program, based on that of this process.
 func (c Config) environ(env []string) []string {
 	const path = "LD_LIBRARY_PATH="
 	libs := path + c.Lib
@@ -100,7 +99,7 @@ func (c Config) environ(env []string) []string {
 	return keep
 }
 
-// library is the file by which a folder of the libraries is known.
+// library is a file that every folder of the libraries has.
 const library = "libibverbs.so.1"
 
 // LibVar is the environment variable that names the folder of the libraries.

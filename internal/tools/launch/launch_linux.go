@@ -16,8 +16,7 @@ import (
 	"github.com/goroce/roce/internal/machine"
 )
 
-// insideVar is the environment variable that tells this program, started by unshare, that it is in
-// a user namespace.
+// insideVar is the environment variable that says that unshare has started this program, in a user namespace.
 const insideVar = "ROCECTL_INSIDE"
 
 // Values of insideVar.
@@ -28,8 +27,8 @@ const (
 
 func execute(program string, args, env []string) error { return syscall.Exec(program, args, env) }
 
-// show lets the program see the devices in /sys and /dev. If that takes a user namespace it becomes
-// the program. The calling thread is the one that becomes the program later: it has the namespace.
+// show makes the devices visible to the program in /sys and /dev. If that needs a user namespace, show becomes the program.
+// The calling thread has the namespace, so the same thread must become the program later.
 func (c Config) show(program string, env []string) error {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_NEWNS)
@@ -45,7 +44,7 @@ func (c Config) show(program string, env []string) error {
 	return showUnprivileged(program, c.Args, env)
 }
 
-// overflowUID returns the number by which the kernel shows users that a user namespace does not know.
+// overflowUID returns the user ID that the kernel shows for users that a user namespace does not know.
 func overflowUID() int {
 	text, _ := os.ReadFile("/proc/sys/kernel/overflowuid")
 	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
@@ -54,9 +53,9 @@ func overflowUID() int {
 	return 65534
 }
 
-// showUnprivileged becomes the program, in a user namespace. The Go runtime has threads, and a
-// process with threads cannot enter a user namespace. The program unshare has none, and keeps the
-// number of the process. It starts this program again, which goes on in [Inside].
+// showUnprivileged becomes the program, in a user namespace. A process with threads, like one with the Go runtime, cannot
+// enter a user namespace. The program unshare has one thread and keeps the process ID. It starts this program again,
+// which continues in [Inside].
 func showUnprivileged(program string, args, env []string) error {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
@@ -66,8 +65,8 @@ func showUnprivileged(program string, args, env []string) error {
 	if err != nil {
 		return err
 	}
-	// The user keeps his number: processes share an address with those of the same user, and see
-	// users that the namespace does not know as nobody.
+	// Keep the user ID: processes share an address with those of the same user, and users that the namespace does
+	// not know appear as nobody.
 	line := []string{unshare, "--user", "--mount", "--propagation", "slave", "--keep-caps",
 		"--map-user=" + strconv.Itoa(os.Geteuid()), "--map-group=" + strconv.Itoa(os.Getegid()), "--", self}
 	check := exec.Command(line[0], line[1:]...)
@@ -83,8 +82,8 @@ func showUnprivileged(program string, args, env []string) error {
 	return execute(unshare, append(append(line, program), args...), append(env, insideVar+"="+insideRun))
 }
 
-// Inside is called when a program that uses [Run] starts. If unshare has started it, in a user
-// namespace for Run, Inside becomes the program that is to run. Otherwise it does nothing.
+// A program that uses [Run] must call Inside when it starts. If unshare has started the program for Run, in a user
+// namespace, Inside becomes the program to run. Otherwise it does nothing.
 func Inside() {
 	how := os.Getenv(insideVar)
 	if how == "" {
@@ -99,7 +98,7 @@ func Inside() {
 	os.Exit(0)
 }
 
-// inside does what insideVar says. args are the file of the program, its name and its arguments.
+// inside performs the action in insideVar. args are the file of the program, its name and its arguments.
 func inside(how string, args []string) error {
 	runtime.LockOSThread()
 	m, err := machine.FromEnv()
@@ -113,7 +112,7 @@ func inside(how string, args []string) error {
 	if err := mountAll(devices); err != nil || how == insideCheck {
 		return err
 	}
-	// The capabilities were for mounting.
+	// Drop the capabilities, which were for mounting.
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/goroce/roce/internal/machine"
 )
 
-// Where programs look.
+// Paths that programs read.
 const (
 	sysClass = "/sys/class"
 	dev      = "/dev"
 	devIB    = "/dev/infiniband"
 )
 
-// mountAll puts the devices into /sys/class and /dev of the calling thread, which has a mount
-// namespace of its own. What it mounts is read by the program only, and ends with the namespace.
+// mountAll mounts the devices in /sys/class and /dev of the calling thread, which has a separate mount namespace. Only the
+// program sees the mounts, and they end with the namespace.
 func mountAll(devices []machine.Info) error {
-	// Mounts of the host go on to arrive here, those made here stay.
+	// Mounts of the host still propagate to here, but mounts made here do not propagate to the host.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("keep mounts private: %w", err)
 	}
@@ -42,7 +42,7 @@ func mountAll(devices []machine.Info) error {
 	return err
 }
 
-// workDir returns a folder that can be covered for a moment.
+// workDir returns a folder that can be a mount point for a moment.
 func workDir() (string, error) {
 	for _, d := range []string{"/tmp", "/mnt", "/run", "/var"} {
 		if info, err := os.Stat(d); err == nil && info.IsDir() {
@@ -62,7 +62,7 @@ func mountTmpfs(at string) error {
 	return nil
 }
 
-// bind mounts a file or folder, and what is mounted below, at another place.
+// bind mounts a file or folder, with the mounts below it, at another place.
 func bind(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", from, to, err)
@@ -70,8 +70,8 @@ func bind(from, to string) error {
 	return nil
 }
 
-// mountClass adds the folders of a tree to /sys/class, where nothing can be made: an overlay shows them
-// beside the host's. Folders that the host has are covered: its devices are not those of the program.
+// mountClass adds the folders of a tree to /sys/class. No program can create files there, so an overlay shows them beside
+// the host's. They cover folders of the host with the same name, since the program must not see the host's devices.
 func mountClass(work string, tree map[string]string) error {
 	covered, added := filepath.Join(work, "covered"), filepath.Join(work, "added")
 	var cover []string
@@ -113,9 +113,9 @@ func mountClass(work string, tree map[string]string) error {
 	return nil
 }
 
-// mountDev adds nodes to /dev/infiniband. Programs ask whether they are there, and do not open them:
-// the libraries do without. So each is a second place of /dev/null, which needs no privilege. If /dev has no such folder,
-// a new /dev takes its place, with everything that is in the old one.
+// mountDev adds nodes to /dev/infiniband. Programs check whether they exist and do not open them, since the libraries do
+// not need them. So each is a bind mount of /dev/null, which needs no privilege. If /dev has no such folder, mountDev
+// replaces /dev by a new one with the same content.
 func mountDev(work string, nodes []string) error {
 	at := devIB
 	_, err := os.Stat(devIB)
@@ -143,7 +143,7 @@ func mountDev(work string, nodes []string) error {
 	return nil
 }
 
-// copyDev makes a folder that has everything that is in /dev, and /dev/infiniband.
+// copyDev makes a folder with the content of /dev, and /dev/infiniband.
 func copyDev(to string) error {
 	if err := mountTmpfs(to); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/internal/tools/devinfo"
 )
 
-// classTree returns the files that programs look for in /sys/class, and what is in them. A name
-// that ends in a slash is an empty folder.
+// classTree returns the files that programs read in /sys/class, with their content. A name that ends in a slash is an
+// empty folder.
 func classTree(devices []machine.Info) map[string]string {
 	files := map[string]string{"infiniband/": "", "infiniband_verbs/": ""}
 	for _, d := range devices {
@@ -48,8 +48,7 @@ func nodes(devices []machine.Info) []string {
 	return names
 }
 
-// nodeName returns the name of a device's node, which libibverbs has in struct ibv_device: uverbs0
-// of roce0.
+// nodeName returns the name of a device's node, which is in struct ibv_device: uverbs0 for roce0.
 func nodeName(d machine.Info) string { return "uverbs" + strings.TrimPrefix(d.Name, "roce") }
 
 // gidText returns the GID of an address as sysfs prints it.

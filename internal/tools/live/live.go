@@ -1,4 +1,4 @@
-// Package live captures the RoCE packets that pass an interface, as tcpdump does, without being in their way.
+// Package live captures the RoCE packets that pass an interface, as tcpdump does, without delaying them.
 package live
 
 import (
@@ -21,8 +21,8 @@ func Open(iface string) (*Capture, error) {
 	return &Capture{t}, nil
 }
 
-// Run gives every packet to f, as [dissect.Read] does, until Close or an error of the interface. After Close it
-// returns nil.
+// Run calls f with every packet, as [dissect.Read] does, until Close or an error of the interface. After Close it returns
+// nil.
 func (c *Capture) Run(f func(*dissect.Packet)) error {
 	in, out := io.Pipe()
 	ended := make(chan error, 1)

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// tap is a packet socket that sees what passes an interface.
+// tap is a packet socket that gets the packets that pass an interface.
 type tap struct{ *socket }
 
 type socket struct {
@@ -27,7 +27,7 @@ type socket struct {
 	drops    atomic.Uint64
 }
 
-// room is what the socket holds while the reader is busy.
+// room is the size of the receive buffer.
 const room = 16 << 20
 
 func openTap(iface string) (t tap, err error) {
@@ -81,8 +81,8 @@ func htons(v uint16) uint16 {
 	return *(*uint16)(unsafe.Pointer(&b))
 }
 
-// program takes UDP datagrams to port 4791 that are no fragments, of IPv4 and IPv6. The kernel has taken a VLAN
-// tag out of the frame by then.
+// program accepts unfragmented UDP datagrams to port 4791, of IPv4 and IPv6. The kernel has already removed a VLAN tag from
+// the frame.
 var program = func() []bpf.Instruction {
 	const (
 		ipv4, ipv6, udp = 0x0800, 0x86DD, 17
@@ -108,8 +108,7 @@ var program = func() []bpf.Instruction {
 	}
 }()
 
-// copyTo writes the packets as a capture file, until close. An interface that goes down and up again is
-// captured on.
+// copyTo writes the packets as a capture file, until close. It continues if the interface goes down and up again.
 func (s *socket) copyTo(out io.Writer) error {
 	w := pcap.NewWriter(out, pcap.Classic, 0)
 	if _, err := w.AddInterface(pcap.Interface{LinkType: pcap.Ethernet}); err != nil {
@@ -156,7 +155,7 @@ func stamp(oob []byte) time.Time {
 	return time.Now()
 }
 
-// lost implements Capture.Lost. The kernel's count begins anew when it is read.
+// lost implements Capture.Lost. Reading the kernel's count resets it.
 func (s *socket) lost() uint64 {
 	conn, err := s.file.SyscallConn()
 	if err != nil {

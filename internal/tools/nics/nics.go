@@ -44,7 +44,7 @@ type Process struct {
 	Does    *Does   `json:"does,omitempty"` // nil: not known
 }
 
-// Does is what a process does.
+// Does describes the activity of a process.
 type Does struct {
 	QueuePairs  int      `json:"queue_pairs"`
 	Connections int      `json:"connections"`
@@ -78,7 +78,7 @@ func List(ctx context.Context, interval time.Duration) ([]Address, error) {
 	return all, nil
 }
 
-// addRates adds the rates since an earlier list. A process that was not there has none.
+// addRates adds the rates since an earlier list. A process that was not in that list gets none.
 func addRates(now, before []Address, took time.Duration) {
 	type place struct {
 		driver, address string
@@ -141,13 +141,13 @@ func describe(list []share.Address) []Address {
 	return all
 }
 
-// KeyName returns the name of what a key is shared on: "udp 10.0.0.1", or "raw eth0" where the key has the index.
+// KeyName returns the name of a key: "udp 10.0.0.1", or "raw eth0" for a key with an interface index.
 func KeyName(key string) string {
 	driver, address, iface := parseKey(key, interfaceName)
 	return driver + " " + cmp.Or(address, iface)
 }
 
-// parseKey takes a key apart: "udp 10.0.0.1", or "raw #3" of the interface with index 3.
+// parseKey parses a key: "udp 10.0.0.1", or "raw #3" for the interface with index 3.
 func parseKey(key string, name func(index int) string) (driver, address, iface string) {
 	driver, at, _ := strings.Cut(key, " ")
 	number, isIndex := strings.CutPrefix(at, "#")
@@ -166,7 +166,7 @@ func interfaceName(index int) string {
 	return ifi.Name
 }
 
-// Program returns the name of a process's program, empty if it cannot be seen.
+// Program returns the name of a process's program, empty if it is not visible.
 func Program(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
@@ -248,7 +248,7 @@ func writeProcesses(w io.Writer, list []Process) error {
 	return nil
 }
 
-// cells are the columns of what a process does.
+// cells returns the columns of a process's activity.
 func (d *Does) cells(rates bool) []string {
 	if d == nil {
 		cells := []string{"-", "-", "-", "-"}
@@ -283,7 +283,7 @@ func numbers(list []int) string {
 	return strings.Join(words, ",")
 }
 
-// Printable replaces what could move the cursor: other users choose names and answers.
+// Printable replaces control characters, which could move the cursor: other users choose names and answers.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {

@@ -33,7 +33,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// sample is what a keeper says.
+// sample is an answer of a keeper.
 func sample(tx, rx uint64) []share.Address {
 	return []share.Address{
 		{Key: "udp 10.0.0.1", Members: []share.Member{

@@ -9,9 +9,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Set makes objects in a protection domain of its own. After the first error its methods
-// make nothing and return nil, so that a caller makes all that it needs and then asks Err
-// once.
+// Set makes objects in a separate protection domain. After the first error its methods make nothing and return nil, so a
+// caller makes all objects and then checks Err once.
 type Set struct {
 	Dev *roce.Device
 	PD  *roce.PD
@@ -26,7 +25,7 @@ func New(d *roce.Device) *Set {
 	return &Set{Dev: d, PD: pd, made: []io.Closer{pd}}
 }
 
-// create calls f, unless an earlier call failed, and has Close close the result.
+// create calls f, unless an earlier call failed. Close closes the result.
 func create[T io.Closer](s *Set, f func() (T, error)) (v T) {
 	if s.err != nil {
 		return v
@@ -42,7 +41,7 @@ func (s *Set) CQ(n int) *roce.CQ {
 	return create(s, func() (*roce.CQ, error) { return s.Dev.CreateCQ(n) })
 }
 
-// MR allocates and registers n bytes (ibv_reg_mr). The link owns the memory, if it offers any.
+// MR allocates and registers n bytes (ibv_reg_mr). It takes memory of the link, if the link has any.
 func (s *Set) MR(n int, access roce.Access) *roce.MR {
 	return create(s, func() (*roce.MR, error) { return s.PD.AllocMR(n, access) })
 }
@@ -57,11 +56,11 @@ func (s *Set) SRQ(c roce.SRQConfig) *roce.SRQ {
 	return create(s, func() (*roce.SRQ, error) { return s.PD.CreateSRQ(c) })
 }
 
-// Add has Close close c, too.
+// Add adds c to the objects that Close closes.
 func (s *Set) Add(c io.Closer) { s.made = append(s.made, c) }
 
-// Conn takes the results of [roce.Device.Dial] or [roce.ConnRequest.Accept]. It has Close close the
-// connection, or after an error closes the set at once.
+// Conn takes the results of [roce.Device.Dial] or [roce.ConnRequest.Accept]. Close closes the connection. After an error
+// Conn closes the set at once.
 func (s *Set) Conn(c *roce.Conn, err error) (*roce.Conn, error) {
 	if err != nil {
 		s.Close()

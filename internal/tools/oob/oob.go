@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// Conn is a TCP connection with one peer. When the context ends that it was made with, reads
-// and writes fail with the context's error.
+// Conn is a TCP connection with one peer. When the context of its creation ends, reads and writes fail with the context's
+// error.
 type Conn struct {
 	tcp  net.Conn
 	ctx  context.Context
@@ -71,8 +71,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, cause(c.ctx, err)
 }
 
-// Linger tells the peer that this end is done. It returns when the peer is done, too, when it
-// has hung up, or after atMost. Meanwhile the device repeats acknowledgements that were lost.
+// Linger tells the peer that this end is done. It returns when the peer is done, too, or has closed the connection, or
+// after atMost. Meanwhile the device repeats lost acknowledgements.
 func (c *Conn) Linger(atMost time.Duration) {
 	c.tcp.(*net.TCPConn).CloseWrite() // if this fails the peer is gone
 	c.tcp.SetReadDeadline(time.Now().Add(atMost))
@@ -85,7 +85,7 @@ func (c *Conn) Close() error {
 	return c.tcp.Close()
 }
 
-// cause returns err, or if ctx has ended the reason for that.
+// cause returns err, or the cause of ctx if that has ended.
 func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -112,8 +112,8 @@ func InOrder(first bool, send, receive func() error) error {
 	return nil
 }
 
-// ChooseGID returns the index of the own address in the GID table: index itself, or if that
-// is negative the first address of the peer's IP version.
+// ChooseGID returns the index of the local address in the GID table: index itself, or if that is negative, the first
+// address of the peer's IP version.
 func ChooseGID(d *roce.Device, index int, peer netip.Addr) (int, error) {
 	gids := d.GIDs()
 	if index >= len(gids) {

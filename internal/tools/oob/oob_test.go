@@ -58,7 +58,7 @@ func TestConn(t *testing.T) {
 	}
 }
 
-// The end of the context wakes who reads, and says so.
+// The end of the context ends a read, with the context's error.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, c := pair(t, ctx)

@@ -33,14 +33,13 @@ func (t AtomicType) String() string {
 const addend = 1
 
 // atomics is the client of an atomic test. Message i goes to word i modulo the number of words. Only
-// this client writes there and the responder executes operations in order. So every one must return
-// what the one before has left, and at the end the words must hold the sum, even after
-// retransmissions.
+// this client writes there and the responder executes operations in order. So every operation must return the result of
+// the previous one, and at the end the words must hold the sum, even after retransmissions.
 type atomics struct {
 	*end
 	remote  Dest
 	results *roce.MR
-	words   []uint64 // the server's memory, after all that was posted
+	words   []uint64 // expected memory of the server after all posted messages
 	want    []uint64 // expected results of the messages in flight; nil: nothing is checked
 }
 
@@ -157,8 +156,8 @@ func (c cells) cell(i int) []byte { return c.export.Bytes()[c.place(i):][:c.step
 
 // verify checks that every FETCH_AND_ADD was executed once: the client's messages cycle through the
 // words, and each adds one. Only the client knows what CMP_AND_SWAP leaves, but perftest's client
-// must not have stored its 0, because it compares with a 0 that is not there. The gaps between the
-// words must be empty.
+// must not have stored its 0, because the words differ from the 0 that it compares with. The gaps between the words must
+// be empty.
 func (c cells) verify(r Report) error {
 	words := c.places()
 	gap := make([]byte, c.step()-8)

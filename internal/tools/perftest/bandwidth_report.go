@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Result is what a program has measured: a row for each size, of one of the two kinds. The server of
-// a one-sided latency test has none.
+// Result has the measurements of a program: a row for each size, of one of the two kinds. The server of a one-sided latency
+// test has none.
 type Result struct {
 	Bandwidth []Report
 	Latency   []Latency

@@ -94,8 +94,7 @@ func (t Test) Config() Config {
 	return c
 }
 
-// Validate returns an error that names the option which makes no sense. It does not know the
-// device and the peer.
+// Validate returns an error that names an invalid option. It does not know the device and the peer.
 func (c *Config) Validate() error {
 	t := &c.Test
 	for _, r := range []struct {

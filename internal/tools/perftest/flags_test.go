@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// What an end tells of its flags is what the other end reads.
+// An end reads the flags that the other end sends.
 func TestFlagsOnTheWire(t *testing.T) {
 	for _, test := range Tests {
 		for _, f := range []flags{

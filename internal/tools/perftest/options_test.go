@@ -14,8 +14,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// play runs both ends of a test and returns what each has found out, and what the
-// client has printed.
+// play runs both ends of a test and returns the result of each, and the output of the client.
 func play(t *testing.T, f fault.Config, cfg Config) (client, server Result, printed string) {
 	t.Helper()
 	sd, cd := tooltest.Pair(t, f)
@@ -233,7 +232,7 @@ func playFor(t *testing.T, cfg Config) (client Result, printed string) {
 	return client, printed
 }
 
-// What an unreliable service loses the server misses, and says so.
+// The server reports messages that an unreliable service has lost.
 func TestDatagramsLost(t *testing.T) {
 	cfg := config(t, "send_bw", func(c *Config) { c.Service, c.Size, c.Iters, c.RxDepth = qp.UD, 1000, 50, 10 })
 	s, c := hand(t, cfg)
@@ -263,13 +262,13 @@ func TestWriteLatLeft(t *testing.T) {
 	}
 }
 
-// The last WRITE of UC comes behind the news that its sender has hung up.
+// The last WRITE of UC comes after its sender has closed the TCP connection.
 func TestWriteLatOvertaken(t *testing.T) {
 	late := fault.Config{Rx: fault.Rates{Delay: 1}, DelayTime: 20 * time.Millisecond}
 	play(t, late, config(t, "write_lat", func(c *Config) { c.Service, c.Iters = qp.UC, 5 }))
 }
 
-// A message that is not what perftest's client writes.
+// A message that differs from that of perftest's client.
 func TestWriteLatChecks(t *testing.T) {
 	s, _ := hand(t, config(t, "write_lat", func(c *Config) { c.Size = 100 }))
 	g := trip{end: s}
@@ -315,7 +314,7 @@ func TestLatencyDump(t *testing.T) {
 	}
 }
 
-// Options that make no sense, or not together.
+// Invalid options, and invalid combinations.
 func TestOptionChecks(t *testing.T) {
 	_, d := tooltest.Pair(t, fault.Config{})
 	for _, tt := range []struct {

@@ -147,8 +147,8 @@ func begin(t *testing.T, client, server *end) (work, service) {
 	return w, v
 }
 
-// A client sends what both ends allow; a server answers what it said, for perftest
-// takes its word.
+// A client sends as many READs as both ends allow; a server answers as many as it has announced, since perftest relies on
+// that.
 func TestOutReads(t *testing.T) {
 	for _, tt := range []struct{ own, remote, sends, answers uint8 }{{100, 2, 2, 100}, {2, 100, 2, 2}, {128, 128, 128, 128}} {
 		_, d := tooltest.Pair(t, fault.Config{})
@@ -173,8 +173,7 @@ func TestOutReads(t *testing.T) {
 	}
 }
 
-// What the checks are for: a server that executes an atomic twice, not at all, or
-// beside its word.
+// The checks find a server that executes an atomic twice, not at all, or beside its word.
 func TestAtomicChecks(t *testing.T) {
 	fetchAdd := config(t, "atomic_bw", func(c *Config) { c.Iters, c.TxDepth = 200, 8 })
 	cmpSwap := fetchAdd
@@ -262,7 +261,7 @@ func TestWriteChecks(t *testing.T) {
 	}
 }
 
-// A server of READs whose memory is another one the second time.
+// A server of READs whose memory differs the second time.
 func TestReadChecks(t *testing.T) {
 	s, c := hand(t, config(t, "read_bw", func(c *Config) { c.Size = 1000 }))
 	w, _ := begin(t, c, s)
@@ -273,7 +272,7 @@ func TestReadChecks(t *testing.T) {
 	expect(t, "other bytes", err, "READ 1 of 1000 bytes has")
 }
 
-// A client of SENDs whose messages are other ones the second time, or shorter.
+// A client of SENDs whose messages differ the second time, or are shorter.
 func TestSendChecks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -314,7 +313,7 @@ func TestSendChecks(t *testing.T) {
 	}
 }
 
-// A client may say it did what it likes.
+// A client may send any report.
 func TestHostileReport(t *testing.T) {
 	s, c := hand(t, config(t, "atomic_bw", func(*Config) {}))
 	_, v := begin(t, c, s)
@@ -325,7 +324,7 @@ func TestHostileReport(t *testing.T) {
 	}
 }
 
-// A peer that does not play by the rules, seen from the server.
+// A peer that violates the protocol, seen from the server.
 func TestBadPeers(t *testing.T) {
 	const hello = "6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x00\x403\x00"
 	peer := capturedDest

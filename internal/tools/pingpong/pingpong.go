@@ -47,7 +47,7 @@ func (k Kind) Defaults() Config {
 	return c
 }
 
-// Validate returns an error that names the option which makes no sense.
+// Validate returns an error that names an invalid option.
 func (c *Config) Validate() error {
 	if int(c.Kind) >= len(kinds) {
 		return usage.Errorf("no kind %d of pingpong", c.Kind)
@@ -71,7 +71,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// ErrMismatch is the error of a message that was received other than it was sent.
+// ErrMismatch is the error of a received message that differs from the sent one.
 var ErrMismatch = errors.New("pingpong: data mismatch")
 
 // Client connects to a server over TCP ("host:port") and sends messages to and fro.

@@ -83,7 +83,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A peer that does not play by the rules, seen from the server.
+// A peer that violates the protocol, seen from the server.
 func TestBadPeers(t *testing.T) {
 	stranger := Addr{QPN: 0x12, PSN: 1, GID: bth.GIDFrom(netip.MustParseAddr(tooltest.Client4))}
 	for _, tt := range []struct{ name, send, want string }{
@@ -133,7 +133,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// TestFewerQPs: the two sides must have as many queue pairs.
+// TestFewerQPs: the two sides must have the same number of queue pairs.
 func TestFewerQPs(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
 	addr, served := serve(t, sd, SRQ.Defaults())

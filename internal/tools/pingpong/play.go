@@ -106,7 +106,7 @@ func (e *end) linger(ctx context.Context) {
 	}
 }
 
-// hint returns what to do about a status, "" if that is not known.
+// hint returns advice on a status; "": there is none.
 func hint(s roce.Status) string {
 	switch s {
 	case roce.StatusLocLenErr, roce.StatusRemInvReqErr:

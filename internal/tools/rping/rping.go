@@ -46,13 +46,13 @@ type Config struct {
 	Out     io.Writer // where to print; nil: nowhere
 }
 
-// Result is what an end has transferred.
+// Result has the amounts that an end has transferred.
 type Result struct {
 	Pings int `json:"pings"`
 	Bytes int `json:"bytes"`
 }
 
-// Validate fills in defaults and returns an error that names the option which makes no sense.
+// Validate fills in defaults and returns an error that names an invalid option.
 func (c *Config) Validate() error {
 	c.Size = cmp.Or(c.Size, DefaultSize)
 	if c.Out == nil {
@@ -156,7 +156,7 @@ func (s *session) send(ctx context.Context, m *roce.MR) error {
 	return s.do(ctx, roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{s.msg.SGE(0, advertLen)}}, roce.WCSend)
 }
 
-// connParam is what rping asks for (rdma_connect).
+// connParam is the connection parameters of rping (rdma_connect).
 var connParam = roce.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7}
 
 // Client connects to the server at addr ("host:port"), pings and disconnects.

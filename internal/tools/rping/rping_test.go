@@ -88,7 +88,7 @@ func TestBadSize(t *testing.T) {
 	}
 }
 
-// TestServerDies: the client notices that the server is gone in the middle.
+// TestServerDies: the client notices that the server has died during the test.
 func TestServerDies(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
 	ready := make(chan netip.AddrPort, 1)

@@ -122,10 +122,9 @@ func (c *Config) run(ctx context.Context, client bool, connect func(context.Cont
 	return nil
 }
 
-// regularEnd reports whether err is how closing a connection may end after tests that passed. The
-// client has the last data and then leaves: if its last acknowledgement is lost, a server cannot
-// know that the data arrived. If the client's DREQ is lost, too, the server asks in vain, until the retries or
-// its time to linger are over.
+// regularEnd reports whether err is a permitted error of closing a connection after tests that passed. The client exits
+// after it has the last data: if its last acknowledgement is lost, the server cannot know that the data arrived. If the
+// client's DREQ is lost, too, the server gets no answer until its retries or its linger time are over.
 func regularEnd(err error, client bool) bool {
 	if err == nil || errors.Is(err, net.ErrClosed) {
 		return true

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// Both programs with both ends ours, over a good network and a bad one.
+// Both programs, with both ends on this stack, over a good network and a bad one.
 func TestBothEnds(t *testing.T) {
 	for _, f := range []fault.Config{{}, {Seed: 3, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}} {
 		for _, io := range []bool{false, true} {
@@ -47,8 +47,7 @@ func TestBothEnds(t *testing.T) {
 	}
 }
 
-// A server whose client leaves with its last acknowledgements lost has passed: the client has
-// everything.
+// A server whose client exits after its last acknowledgements were lost has passed: the client has all data.
 func TestLastAckLost(t *testing.T) {
 	t.Run("acknowledgements", func(t *testing.T) { testLastAckLost(t, false) })
 	t.Run("acknowledgements and goodbye", func(t *testing.T) { testLastAckLost(t, true) })

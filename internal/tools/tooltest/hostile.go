@@ -21,7 +21,7 @@ func Fuzz(f *testing.F, play func(*testing.T, Script)) {
 	})
 }
 
-// Random plays scripts of chance, in simulated time.
+// Random plays random scripts, in simulated time.
 func Random(t *testing.T, play func(*testing.T, Script)) {
 	rng := rand.NewChaCha8([32]byte{1})
 	for range 50 {
@@ -144,7 +144,7 @@ func (p *Peer) Write(to Area, offset int, data []byte, imm uint32) {
 
 func (p *Peer) post(wr *roce.SendWR) {
 	q := p.Conn.QP()
-	q.PostSend(wr) // a queue pair in error and a full queue are part of the game
+	q.PostSend(wr) // errors of a failed queue pair and of a full queue are expected
 	var wcs [16]roce.WC
 	for _, c := range []*roce.CQ{q.SendCQ(), q.RecvCQ()} {
 		for c.Poll(wcs[:]) > 0 {

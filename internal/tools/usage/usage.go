@@ -1,5 +1,5 @@
-// Package usage has the errors of options that make no sense. They say which option is
-// wrong, what its value is and which values are right, and rocectl exits with 2.
+// Package usage has the errors of invalid options. They name the option, its value and the valid values, and rocectl exits
+// with 2.
 package usage
 
 import (
@@ -19,8 +19,7 @@ func (e Error) Unwrap() error { return e.Err }
 // Errorf returns an [Error] with a text, as [fmt.Errorf].
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
-// Range returns nil if v is between low and high, else an [Error]. option is how the command
-// line calls it, "-n".
+// Range returns nil if v is between low and high, else an [Error]. option is the name on the command line, "-n".
 func Range(option string, v, low, high int) error {
 	if v < low || v > high {
 		return Errorf("%s %d: want %d to %d", option, v, low, high)

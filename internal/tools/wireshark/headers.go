@@ -2,16 +2,16 @@ package wireshark
 
 import "github.com/goroce/roce/bth"
 
-// field is a field of a header, as Wireshark shows it. Its name is the one that it has in the
-// objects of "rocectl pcap decode --json", where it is there.
+// field is a field of a header, as Wireshark shows it. It has the same name as in the objects of "rocectl pcap decode
+// --json", if they have it.
 type field struct {
 	name  string // roce.NAME in filters
 	label string
 	at    int    // bytes from the start of the header
 	size  int    // bytes: 1, 2, 3, 4 or 8
-	mask  uint64 // the bits of those that are the field's; 0: all
+	mask  uint64 // the bits of the field in these bytes; 0: all
 	show  show
-	info  string // the word for it in the Info column; empty: it is not there
+	info  string // its name in the Info column; empty: not shown there
 }
 
 // show says how the value of a field is printed.

@@ -1,5 +1,5 @@
-// Package wireshark makes a dissector for Wireshark and tshark of the tables of package bth, so that
-// it knows every packet that this stack knows: also those that Wireshark's own has no name for.
+// Package wireshark makes a dissector for Wireshark and tshark from the tables of package bth. It knows every packet of
+// this stack, including those that Wireshark's own dissector does not know.
 package wireshark
 
 import (
@@ -32,10 +32,10 @@ func WritePlugin(w io.Writer, version string) error {
 	return err
 }
 
-// oneLine keeps a text from ending the comment that it is in.
+// oneLine removes line ends from a text, which would end its comment.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// writeValues writes the names of values, a table for each field that has some.
+// writeValues writes the names of values, a table for each field with names.
 func writeValues(b *strings.Builder) {
 	b.WriteString("local values = {\n")
 	for _, h := range extended {

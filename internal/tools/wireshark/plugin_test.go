@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Each header of the opcode table is described, in its order, and its fields lie within it.
+// The plugin has each header of the opcode table, in its order, and the fields of a header are within it.
 func TestHeaders(t *testing.T) {
 	var all bth.HeaderSet
 	for i, h := range extended {
@@ -56,7 +56,7 @@ func TestSharedFields(t *testing.T) {
 	}
 }
 
-// A version cannot end the comment that it stands in.
+// A version cannot end its comment.
 func TestVersionIsAComment(t *testing.T) {
 	var b strings.Builder
 	if err := WritePlugin(&b, "v1\nerror()"); err != nil {

@@ -239,8 +239,8 @@ func verdict(p *dissect.Packet) string {
 	return "0"
 }
 
-// tshark with the plugin sees in every packet what this stack sees: of each opcode, over IPv4 and IPv6,
-// with right and wrong ICRCs, whole and cut.
+// tshark with the plugin decodes every packet like this stack: of each opcode, over IPv4 and IPv6, with right and wrong
+// ICRCs, whole and cut.
 func TestEveryOpcode(t *testing.T) {
 	tshark := needTshark(t)
 	c := newCapture(t)
@@ -287,7 +287,7 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// What people read: the Info column, management datagrams by Wireshark's own dissector, notes.
+// The text for people: the Info column, management datagrams by Wireshark's own dissector, notes.
 func TestInfo(t *testing.T) {
 	tshark := needTshark(t)
 	c := newCapture(t)
