@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -149,20 +150,24 @@ func (r *caseRun) between() error {
 	if _, err := other.vm.Run(r.ctx, "ping", "-c", "1", "-w", "10", r.sides[server].addr(false)); err != nil {
 		return err
 	}
+	watch, err := r.startTop()
+	if err != nil {
+		return err
+	}
+	defer watch.Signal(syscall.SIGKILL)
 	if err := r.transfer(); err != nil {
 		return err
 	}
-	bridge.Signal(syscall.SIGINT)
-	ctx, stop := context.WithTimeout(r.ctx, 10*time.Second)
-	defer stop()
-	e, err := bridge.Wait(ctx)
-	if err == nil {
-		err = bridge.Failed(e)
+	if err := r.interrupt("rocectl impair", bridge); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("rocectl impair: %w", err)
+	if err := r.interrupt("rocectl top", watch); err != nil {
+		return err
 	}
 	if err := r.judgeImpair(bridge.Output()); err != nil {
+		return err
+	}
+	if err := r.judgeTop(watch.Output()); err != nil {
 		return err
 	}
 	if r.testCase.between.inside {
@@ -174,7 +179,81 @@ func (r *caseRun) between() error {
 			return err
 		}
 	}
+	if err := r.verify(trace); err != nil {
+		return err
+	}
 	return r.judgeTrace(trace)
+}
+
+// interrupt ends a command as Ctrl-C does.
+func (r *caseRun) interrupt(name string, p *proc.Proc) error {
+	p.Signal(syscall.SIGINT)
+	ctx, stop := context.WithTimeout(r.ctx, 10*time.Second)
+	defer stop()
+	e, err := p.Wait(ctx)
+	if err == nil {
+		err = p.Failed(e)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// verify judges both kernels by the rules of the standard. The bridge has lost nothing, so the trace is
+// complete.
+func (r *caseRun) verify(trace string) error {
+	p, err := proc.Start(r.ctx, r.bed.o.rocectl, "pcap", "verify", "--complete", trace)
+	if err != nil {
+		return err
+	}
+	e, err := p.Wait(r.ctx)
+	if err == nil {
+		err = p.Failed(e)
+	}
+	if err != nil {
+		return fmt.Errorf("rocectl pcap verify: %w", err)
+	}
+	return nil
+}
+
+// startTop watches the tap device of the first guest.
+func (r *caseRun) startTop() (*proc.Proc, error) {
+	b := r.bed
+	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "top", "--json", "--interval", "200ms", b.peer.tap)...)
+	if err != nil {
+		return nil, err
+	}
+	r.procs = append(r.procs, &started{Proc: p, side: b.peer})
+	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
+	defer stop()
+	return p, p.WaitFor(ctx, regexp.MustCompile(`"connections"`))
+}
+
+// judgeTop wants a connection between the two guests whose packets were counted.
+func (r *caseRun) judgeTop(output string) error {
+	var most uint64
+	for line := range strings.Lines(output) {
+		var sample struct {
+			Connections []struct {
+				Local, Peer struct{ Address string }
+				Total       struct{ Sent, Received uint64 }
+			}
+		}
+		if json.Unmarshal([]byte(line), &sample) != nil {
+			continue // the interrupt may cut the last one
+		}
+		for _, c := range sample.Connections {
+			if ends := []string{c.Local.Address, c.Peer.Address}; slices.Contains(ends, r.bed.linux.ip4) && slices.Contains(ends, secondIP4) {
+				most = max(most, c.Total.Sent+c.Total.Received)
+			}
+		}
+	}
+	if most == 0 {
+		return fmt.Errorf("rocectl top has seen no packet between the guests:\n%s", output)
+	}
+	r.notes = append(r.notes, fmt.Sprintf("rocectl top counted %d packets", most))
+	return nil
 }
 
 // join joins both tap devices, until apart is called.
