@@ -63,6 +63,7 @@ func (o occupied) Unwrap() error { return o.error }
 // that are leaving.
 func (p *Place) joinPatiently() error {
 	var deserted time.Time // since when the address has been occupied without processes that share it
+	tries := 0             // since then
 	for began := time.Now(); ; {
 		wait := members(p.config.Key)
 		err := p.join(wait)
@@ -72,7 +73,7 @@ func (p *Place) joinPatiently() error {
 			if deserted.IsZero() {
 				deserted = time.Now()
 			}
-			if late || time.Since(deserted) > leaveTime {
+			if tries++; late || time.Since(deserted) > leaveTime && tries > leaveTries {
 				return o.error
 			}
 		case !errors.Is(err, errNoKeeper):

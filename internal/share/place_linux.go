@@ -56,7 +56,11 @@ const (
 	sendTime  = 2 * time.Second  // to send a message
 	callTime  = 5 * time.Second  // to get an answer of the keeper
 	joinTime  = 10 * time.Second // to join
-	leaveTime = time.Second      // for the kernel to close the files of a killed process, even on a busy machine
+	leaveTime = time.Second      // for the kernel to close the files of a killed process
+
+	// On a busy machine the kernel takes longer, and each try does, too. An idle one makes more
+	// than so many in leaveTime.
+	leaveTries = 200
 	deadTime  = 500 * time.Millisecond
 	restTime  = 70 * time.Second // the rest time of a queue pair number: see package nic
 )
