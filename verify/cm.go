@@ -6,6 +6,9 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/fifo"
+	"github.com/goroce/roce/internal/recent"
+	"github.com/goroce/roce/mono"
 )
 
 // commKey names an end of a connection of the connection manager.
@@ -16,6 +19,8 @@ type commKey struct {
 
 // exchange is the life of a connection, from its REQ on.
 type exchange struct {
+	recent.Entry[*exchange] // of managers.used
+
 	req      *cm.REQ
 	rep      *cm.REP
 	ends     [2]bth.GID // active, passive
@@ -56,7 +61,12 @@ type sentMAD struct {
 // managers follows the connection managers.
 type managers struct {
 	exchanges map[commKey]*exchange
-	sidr      map[sidrKey]*query
+	used      recent.List[*exchange] // by their last message
+	n         int                    // exchanges in used
+
+	sidr  map[sidrKey]*query
+	asked fifo.Queue[sidrKey] // keys of sidr, the oldest first
+	last  map[sidrKey]uint64  // transaction ID of the latest SIDR_REQ with an ID; the key has none
 }
 
 // query is a SIDR_REQ.
@@ -73,13 +83,65 @@ type sidrKey struct {
 	tid  uint64
 }
 
-// Bounds of the memory that a hostile capture can take: exchanges, and different messages of each.
+// Bounds of the memory that a hostile capture can take: exchanges and SIDR_REQs, of which the latest are kept, and different messages of
+// each exchange.
 const (
 	maxExchanges = 1 << 14
 	maxMessages  = 64
 )
 
-func (m *managers) init() { m.exchanges, m.sidr = map[commKey]*exchange{}, map[sidrKey]*query{} }
+func (m *managers) init() {
+	m.exchanges, m.sidr, m.last = map[commKey]*exchange{}, map[sidrKey]*query{}, map[sidrKey]uint64{}
+}
+
+// begin keeps a new exchange under the ID of its active end. What that ID named before is over.
+func (m *managers) begin(now mono.Time, x *exchange) {
+	k := x.key(0)
+	if old := m.exchanges[k]; old != nil {
+		m.forget(old)
+	}
+	for m.n >= maxExchanges {
+		old, _, _ := m.used.Oldest()
+		m.forget(old)
+	}
+	m.exchanges[k] = x
+	m.used.Add(now, &x.Entry, x)
+	m.n++
+}
+
+// forget removes an exchange under both of its IDs, so that none of them names it alone.
+func (m *managers) forget(x *exchange) {
+	m.used.Remove(&x.Entry)
+	m.n--
+	m.unname(x, x.key(0))
+	if x.rep != nil {
+		m.unname(x, x.key(1))
+	}
+}
+
+// unname removes a name of an exchange, unless it is that of a later one.
+func (m *managers) unname(x *exchange, k commKey) {
+	if m.exchanges[k] == x {
+		delete(m.exchanges, k)
+	}
+}
+
+// replied takes the REP of an exchange, which gives it the ID of the passive end.
+func (m *managers) replied(x *exchange, rep *cm.REP) {
+	if x.rep != nil {
+		m.unname(x, x.key(1))
+	}
+	x.rep = rep
+	m.exchanges[x.key(1)] = x
+}
+
+// key returns the name of the active (0) or passive (1) end of an exchange.
+func (x *exchange) key(end int) commKey {
+	if end == 0 {
+		return commKey{x.ends[0], x.req.LocalID}
+	}
+	return commKey{x.ends[1], x.rep.LocalID}
+}
 
 // classCM is the management class of the connection manager.
 const classCM = 7
@@ -137,8 +199,15 @@ func (v *Verifier) managementMessage(p *packet) {
 
 // exchangeOf returns the exchange that an end knows by an ID, nil if its beginning is not in the capture.
 func (v *Verifier) exchangeOf(at bth.GID, id cm.CommID) *exchange {
-	return v.cm.exchanges[commKey{at, id}]
+	x := v.cm.exchanges[commKey{at, id}]
+	if x != nil {
+		v.cm.used.Renew(v.clock(), &x.Entry)
+	}
+	return x
 }
+
+// clock counts packets. That is time enough to tell which of two exchanges was used last.
+func (v *Verifier) clock() mono.Time { return mono.Time(v.report.Packets) }
 
 // number returns the queue pair of an end.
 func (x *exchange) number(at bth.GID) bth.QPN {
@@ -273,15 +342,10 @@ func (x *exchange) framesOf() []Frame {
 
 func (v *Verifier) requestMAD(p *packet, m *cm.REQ) {
 	src := p.Frame.Src
-	k := commKey{src, m.LocalID}
-	x := v.cm.exchanges[k]
+	x := v.exchangeOf(src, m.LocalID)
 	if x == nil || x.req.TID != m.TID {
-		if len(v.cm.exchanges) >= maxExchanges {
-			v.limit(LimitMany, "", p)
-			return
-		}
 		x = &exchange{req: m, ends: [2]bth.GID{src, p.Frame.Dst}, sent: map[sentKey]*sentMAD{}}
-		v.cm.exchanges[k] = x
+		v.cm.begin(v.clock(), x)
 	}
 	if !v.once(p, x, m.TID) {
 		return
@@ -339,8 +403,7 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 	if m.InitiatorDepth > x.req.ResponderResources {
 		v.find(cmDepth, x.framesOf(), "The REP says the passive end will have %d READs outstanding; the REQ offers %d.", m.InitiatorDepth, x.req.ResponderResources)
 	}
-	x.rep = m
-	v.cm.exchanges[commKey{p.Frame.Src, m.LocalID}] = x
+	v.cm.replied(x, m)
 	v.connect(x.ends[0], x.ends[1], x.req.QPN, targetQPN(m), x.req.MTU.Bytes(), x.ofActive(p.frame), x.ofPassive(), p)
 }
 

@@ -274,8 +274,8 @@ func (v *Verifier) datagramRequest(p *packet, m *cm.SIDRREQ) {
 	now := hash(p.Frame.Payload())
 	q := v.cm.sidr[k]
 	switch {
-	case q == nil && len(v.cm.sidr) < maxExchanges:
-		v.cm.sidr[k] = &query{m, now, p.frame}
+	case q == nil:
+		v.cm.ask(k, &query{m, now, p.frame})
 	case q != nil && q.contents != now:
 		v.find(cmRepeat, []Frame{q.frame}, "The SIDR_REQ comes again with other contents.")
 	}
@@ -289,10 +289,23 @@ func (v *Verifier) datagramReply(p *packet, m *cm.SIDRREP) {
 		}
 		return
 	}
-	for k, q := range v.cm.sidr {
-		if k.from == p.Frame.Dst && k.id == m.RequestID {
-			v.suspect(cmTID, nil, []Frame{q.frame}, "The SIDR_REP has transaction ID %#x; %#x belongs to it.", m.TID, k.tid)
-			return
+	k := sidrKey{from: p.Frame.Dst, id: m.RequestID}
+	if tid, ok := v.cm.last[k]; ok {
+		k.tid = tid
+		v.suspect(cmTID, nil, []Frame{v.cm.sidr[k].frame}, "The SIDR_REP has transaction ID %#x; %#x belongs to it.", m.TID, tid)
+	}
+}
+
+// ask keeps a SIDR_REQ, and forgets the oldest one if there are too many.
+func (m *managers) ask(k sidrKey, q *query) {
+	if m.asked.Len() >= maxExchanges {
+		old, _ := m.asked.Pop()
+		delete(m.sidr, old)
+		if id := (sidrKey{from: old.from, id: old.id}); m.last[id] == old.tid {
+			delete(m.last, id)
 		}
 	}
+	m.sidr[k] = q
+	*m.asked.Push() = k
+	m.last[sidrKey{from: k.from, id: k.id}] = k.tid
 }

@@ -34,6 +34,8 @@ type flow struct {
 	begun  bool       // the first requests are over, so the agreement does not say where they begin
 	over   bool       // the sender has answered a DREQ
 	ready  bool       // the sender may send requests; see agreement
+
+	outdated bool // another connection has these numbers now, for which there is no room
 }
 
 // agreement is what the two ends of a connection agreed on for the requests of one of them.
@@ -71,9 +73,21 @@ func (v *Verifier) flow(p *packet) *flow {
 		}
 		f = &flow{key: k, pkey: p.Frame.PKey(), port: p.Frame.SrcPort, first: p.frame}
 		v.flows[k] = f
-		v.byQPN[k.qpn] = append(v.byQPN[k.qpn], f)
+		v.list(f)
 	}
 	return f
+}
+
+// maxAlike is how many flows with the same queue pair number, which go to different hosts, are tried when a connection may have migrated.
+const maxAlike = 256
+
+// list notes a flow under its queue pair number. If there are many of that, the oldest is not found there any more.
+func (v *Verifier) list(f *flow) {
+	all := v.byQPN[f.key.qpn]
+	if len(all) >= maxAlike {
+		all = slices.Delete(all, 0, 1)
+	}
+	v.byQPN[f.key.qpn] = append(all, f)
 }
 
 // migrated returns the flow of a connection that goes over other addresses from this packet on, nil if it is a new one: a packet
@@ -83,8 +97,11 @@ func (v *Verifier) migrated(p *packet) *flow {
 	for _, f := range v.byQPN[p.Frame.DestQPN()] {
 		h := f.half
 		if p.Frame.Info.Flags&bth.Response != 0 {
-			if f.peer == nil || f.peer.half == nil || !f.peer.half.covers(psn) || v.answersOthers(p) {
+			if f.peer == nil || f.peer.half == nil || !f.peer.half.covers(psn) {
 				continue
+			}
+			if v.answersOthers(p) {
+				return nil
 			}
 			return f
 		}
@@ -109,28 +126,46 @@ type psnBlock struct {
 const (
 	blockShift = 12
 	maxBlocks  = 1 << (24 - blockShift) // of one half
+
+	maxAnnounced = 1 << 20 // of all halves: a READ of 2 GiB has very many
 )
 
 // announce notes that a half without responses has requests with PSNs from one to another, so that responses find it.
 func (v *Verifier) announce(h *half, from, to bth.PSN) {
 	if h.flow.peer != nil {
+		h.blocks = nil
 		return
 	}
 	first, last := from>>blockShift, to>>blockShift
-	if h.announced && h.block == last && first == last {
+	if h.blocks.has(last) && first == last {
 		return
 	}
+	if h.blocks == nil {
+		h.blocks = new(blockSet)
+	}
 	for b, n := first, 0; n < maxBlocks; b, n = (b+1)&(maxBlocks-1), n+1 {
-		k := psnBlock{h.flow.key.src, h.flow.key.dst, b}
-		if all := v.unpaired[k]; len(all) == 0 || all[len(all)-1] != h {
-			v.unpaired[k] = append(all, h)
+		if !h.blocks.has(b) {
+			if v.announced >= maxAnnounced {
+				v.limit(LimitMany, "", v.now)
+				return
+			}
+			h.blocks.add(b)
+			k := psnBlock{h.flow.key.src, h.flow.key.dst, b}
+			v.unpaired[k] = append(v.unpaired[k], h)
+			v.announced++
 		}
 		if b == last {
 			break
 		}
 	}
-	h.announced, h.block = true, last
 }
+
+// blockSet is the blocks where responses find a half. A nil one is empty.
+type blockSet [maxBlocks / 64]uint64
+
+func (s *blockSet) has(b bth.PSN) bool { return s != nil && s[b/64]&(1<<(b%64)) != 0 }
+
+func (s *blockSet) add(b bth.PSN) { s[b/64] |= 1 << (b % 64) }
 
 // mayBeAnswered returns the halves without responses that have requests near the PSN of a response, from the host it goes to.
 func (v *Verifier) mayBeAnswered(p *packet) []*half {
@@ -140,6 +175,7 @@ func (v *Verifier) mayBeAnswered(p *packet) []*half {
 		return nil
 	}
 	left := slices.DeleteFunc(all, func(h *half) bool { return h.flow.peer != nil || h.flow.half != h })
+	v.announced -= len(all) - len(left)
 	if len(left) == 0 {
 		delete(v.unpaired, k)
 	} else {
@@ -182,6 +218,10 @@ func (f *flow) join(g *flow) {
 func (v *Verifier) connected(p *packet) {
 	f := v.flow(p)
 	if f == nil {
+		return
+	}
+	if f.outdated {
+		v.limit(LimitMany, "", p)
 		return
 	}
 	fr := &p.Frame
@@ -263,18 +303,30 @@ func (h *half) mayAnswer(p *packet) bool {
 // numbers is over.
 func (v *Verifier) connect(a, b bth.GID, qa, qb bth.QPN, mtu int, ofA, ofB *agreement, p *packet) {
 	var ends [2]*flow
-	for i, e := range []struct {
+	made := []struct {
 		key flowKey
 		of  *agreement
-	}{{flowKey{a, b, qb}, ofA}, {flowKey{b, a, qa}, ofB}} {
-		if v.flows[e.key] == nil && len(v.flows) >= maxFlows || len(v.order) >= maxHalves {
-			v.limit(LimitMany, "", p)
-			return
+	}{{flowKey{a, b, qb}, ofA}, {flowKey{b, a, qa}, ofB}}
+	room := maxFlows - len(v.flows)
+	for _, e := range made {
+		if v.flows[e.key] == nil {
+			room--
 		}
+	}
+	if room < 0 || len(v.order) >= maxHalves {
+		v.limit(LimitMany, "", p)
+		for _, e := range made {
+			if f := v.flows[e.key]; f != nil {
+				f.outdated = true
+			}
+		}
+		return
+	}
+	for i, e := range made {
 		v.byQPN[e.key.qpn] = slices.DeleteFunc(v.byQPN[e.key.qpn], func(f *flow) bool { return f.key == e.key })
 		ends[i] = &flow{key: e.key, pkey: bth.DefaultPKey, first: p.frame, agreed: e.of, ready: !e.of.passive}
 		v.flows[e.key] = ends[i]
-		v.byQPN[e.key.qpn] = append(v.byQPN[e.key.qpn], ends[i])
+		v.list(ends[i])
 	}
 	ends[0].join(ends[1])
 	ends[0].setMTU(mtu)

@@ -58,8 +58,7 @@ type half struct {
 	flow   *flow
 	report *Half
 
-	announced bool // see announce
-	block     bth.PSN
+	blocks *blockSet // where responses find it; see announce
 
 	started bool
 	floor   bth.PSN // the latest PSN that was seen before what was forgotten

@@ -70,18 +70,19 @@ type Verifier struct {
 	count  map[RuleID]int // findings without and
 	known  map[string]int // with a departure
 
-	flows    map[flowKey]*flow
-	byQPN    map[bth.QPN][]*flow
-	order    []*half
-	kept     fifo.Queue[*half]    // a half for each request that it got
-	unpaired map[psnBlock][]*half // those without responses
-	limits   map[limitKey]int     // index in report.Limits
-	limited  map[LimitKind]int
-	doubles  doubles
-	cm       managers
-	words    words
-	cnps     cnps
-	times    latencies
+	flows     map[flowKey]*flow
+	byQPN     map[bth.QPN][]*flow
+	order     []*half
+	kept      fifo.Queue[*half]    // a half for each request that it got
+	unpaired  map[psnBlock][]*half // those without responses
+	announced int                  // entries of unpaired
+	limits    map[limitKey]int     // index in report.Limits
+	limited   map[LimitKind]int
+	doubles   doubles
+	cm        managers
+	words     words
+	cnps      cnps
+	times     latencies
 
 	tallies map[bth.GID]*hostTally // of hosts whose counters are known
 	hosts   []*hostTally

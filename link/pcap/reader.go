@@ -448,11 +448,21 @@ func (r *Reader) packetNG(kind uint32, left *int64) error {
 	})
 }
 
-// time converts a time stamp of the interface.
+// The years from 1 to 9999, in seconds of Unix.
+const (
+	firstSecond = -62135596800
+	lastSecond  = 253402300799
+)
+
+// time converts a time stamp of the interface. A time that no calendar has, and so no text can say, is none.
 func (i *ifaceInfo) time(ticks uint64) time.Time {
 	hi, lo := bits.Mul64(ticks%i.ticks, 1e9)
 	ns, _ := bits.Div64(hi, lo, i.ticks)
-	return time.Unix(int64(ticks/i.ticks)+i.offset, int64(ns))
+	sec := int64(ticks/i.ticks) + i.offset
+	if ticks/i.ticks > lastSecond || sec < firstSecond || sec > lastSecond {
+		return time.Time{}
+	}
+	return time.Unix(sec, int64(ns))
 }
 
 // read is body, but the end of the file before the first byte is io.EOF.
