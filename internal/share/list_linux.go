@@ -3,6 +3,7 @@ package share
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -18,6 +19,9 @@ import (
 // listTime is the time that a keeper has to list the processes on its address. The keeper
 // itself waits a shorter time for each process.
 const listTime = 2 * time.Second
+
+// maxForeign is how many sockets of one user are asked who is neither this process's nor root. Who is hostile can make very many.
+const maxForeign = 64
 
 // List returns the addresses of devices in the network namespace of the calling thread, and
 // who is on each. Of an address whose keeper or owner does not answer it returns that one, which the
@@ -35,6 +39,8 @@ func List(detail bool) ([]Address, error) {
 	var mu sync.Mutex
 	var all []Address
 	var asking sync.WaitGroup
+	foreign := map[uint32]int{} // sockets by user
+	failed, me := 0, self().Uid
 	for _, name := range names {
 		key, exclusive := strings.CutPrefix(name, ownerPrefix)
 		if exclusive {
@@ -46,17 +52,30 @@ func List(detail bool) ([]Address, error) {
 		if errors.Is(err, errNoKeeper) {
 			continue // it has left
 		}
+		if err != nil {
+			if failed++; failed > maxForeign {
+				continue
+			}
+		} else if user := l.peer.Uid; user != 0 && user != me {
+			if foreign[user]++; foreign[user] > maxForeign {
+				if l.Close(); foreign[user] == maxForeign+1 {
+					a := Address{Key: key, Exclusive: exclusive, Error: fmt.Sprintf("user %d has more than %d addresses: the others are not asked", user, maxForeign)}
+					mu.Lock()
+					all = append(all, a)
+					mu.Unlock()
+				}
+				continue
+			}
+		}
 		asking.Go(func() {
 			a := Address{Key: key, Exclusive: exclusive}
 			if err == nil {
 				a.Members, err = l.list(detail)
+				a.Members = l.known(a.Members, exclusive)
 				l.Close()
 			}
 			if err != nil {
 				a.Error = explain(err, exclusive)
-			}
-			if exclusive && len(a.Members) > 0 {
-				a.Members[0].Keeper = false
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -101,6 +120,23 @@ func (l *line) list(detail bool) ([]Member, error) {
 	return m.Members, nil
 }
 
+// known puts what the kernel knows of the process at the other end in the place of what that says of itself: it may be
+// hostile, or have another number in its PID namespace. An owner tells of itself only.
+func (l *line) known(members []Member, exclusive bool) []Member {
+	if exclusive && len(members) > 1 {
+		members = members[:1]
+	}
+	keeper := false
+	for i := range members {
+		m := &members[i]
+		if m.Keeper = (m.Keeper || exclusive) && !keeper; m.Keeper {
+			m.PID, m.UID = int(l.peer.Pid), int(l.peer.Uid)
+			keeper, m.Keeper = true, !exclusive
+		}
+	}
+	return members
+}
+
 // unixNames has the Unix sockets of the namespace of the calling thread.
 const unixNames = "/proc/thread-self/net/unix"
 
@@ -111,11 +147,13 @@ func tellers() (names []string, err error) {
 		return nil, errs.New("list", err, "names of the processes that hand out places")
 	}
 	defer f.Close()
+	seen := map[string]bool{}
 	for s := bufio.NewScanner(f); ; {
 		if !s.Scan() {
 			return names, s.Err()
 		}
-		if name, ok := tellerOf(s.Text()); ok && !slices.Contains(names, name) {
+		if name, ok := tellerOf(s.Text()); ok && !seen[name] {
+			seen[name] = true
 			names = append(names, name)
 		}
 	}

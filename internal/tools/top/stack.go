@@ -68,7 +68,7 @@ func (s *Stack) member(out *Sample, now map[string]progress, at *share.Address, 
 	}
 	for _, q := range r.Queues {
 		c := Connection{
-			Key: fmt.Sprintf("%s %d %x", at.Key, m.PID, q.QPN), PID: m.PID, Program: program, Device: name, Alone: at.Exclusive,
+			Key: fmt.Sprintf("%s %t %d %x", at.Key, at.Exclusive, m.PID, q.QPN), PID: m.PID, Program: program, Device: name, Alone: at.Exclusive,
 			Type: q.Type, State: q.State, Local: End{QPN: q.QPN}, Peer: End{QPN: q.DestQPN},
 			Clock: r.Clock, InFlight: q.InFlight, RTT: float64(q.RTT) / float64(time.Microsecond), Limit: q.Rate,
 		}

@@ -110,3 +110,29 @@ func TestStackNotes(t *testing.T) {
 		}
 	}
 }
+
+// TestStackPretender: what one who pretends to be a process on an address tells does not change the counts of that process, which
+// has the address for itself.
+func TestStackPretender(t *testing.T) {
+	real := share.QueuePair{QPN: 0x12, Type: "RC", State: "RTS", Sent: 100, SentBytes: 1000}
+	fake := real
+	fake.SentBytes, fake.Sent = 1<<40, 1<<20
+	var lists [][]share.Address
+	for n := range 3 {
+		q := real
+		q.SentBytes += uint64(n) * 500
+		l := append(told(time.Duration(n+1)*time.Second, q), told(time.Duration(n+1)*time.Second, fake)...)
+		l[0].Exclusive = true
+		lists = append(lists, l)
+	}
+	src := stackOf(lists...)
+	for n := range lists {
+		s, err := src.Sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Connections[0].SentBytes; got != uint64(n)*500 {
+			t.Errorf("sample %d: %d bytes", n, got)
+		}
+	}
+}
