@@ -229,7 +229,7 @@ func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
 		return
 	}
 	if f := v.flowOf(x, x.end(p.Frame.Src)); f != nil {
-		f.over = true
+		f.over, f.overAt = true, p.Time
 	}
 }
 

@@ -33,7 +33,8 @@ type flow struct {
 	agreed *agreement // by the connection manager; nil: not in the capture
 	begun  bool       // the first requests are over, so the agreement does not say where they begin
 	over   bool       // the sender has answered a DREQ
-	ready  bool       // the sender may send requests; see agreement
+	overAt time.Time
+	ready  bool // the sender may send requests; see agreement
 
 	outdated bool // another connection has these numbers now, for which there is no room
 }

@@ -8,7 +8,7 @@ import (
 
 // Times that separate what a requester did before it knew from what it did afterwards.
 const (
-	fatalGrace    = 100 * time.Millisecond // requests on their way when a NAK ends the connection
+	fatalGrace    = 100 * time.Millisecond // requests on their way when a NAK or a DREP ends the connection
 	needlessGrace = time.Millisecond       // an acknowledgement that arrives is not handled at once
 	heldGrace     = time.Millisecond       // requests handed to the adapter before the RNR NAK was
 )
@@ -29,7 +29,7 @@ func (h *half) handleRequest(p *packet) {
 			h.v.find(requestAfterFatal, []Frame{*h.dead}, "The requester goes on %v after a NAK that ends the connection.", round(p.Time.Sub(h.deadAt)))
 		}
 	}
-	if h.flow.over {
+	if h.flow.over && (p.out || p.Time.Sub(h.flow.overAt) > fatalGrace) { // elsewhere the DREP may have overtaken it
 		if h.v.complete || h.goesOn(p) {
 			h.v.find(cmOver, nil, "The end that sends this has answered a DREQ.")
 		} else {
