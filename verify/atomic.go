@@ -12,19 +12,29 @@ type word struct {
 }
 
 // words follows the values of the words that atomics operate on.
-type words struct{ m map[word]*wordState }
+type words struct {
+	m      map[word]*wordState
+	writes map[memory]int
+}
+
+// memory is what a key of a responder opens.
+type memory struct {
+	at  bth.GID
+	key bth.RKey
+}
 
 // wordState is a word after the latest atomic on it.
 type wordState struct {
 	value uint64
 	by    *request // that left the value
 
+	writes int // that were sent with its key
 }
 
 // maxWords bounds the words that are followed.
 const maxWords = 1 << 14
 
-func (w *words) init() { w.m = map[word]*wordState{} }
+func (w *words) init() { w.m, w.writes = map[word]*wordState{}, map[memory]int{} }
 
 // atomicResponse judges the answer to an atomic.
 func (h *half) atomicResponse(p *packet, r *request) {
@@ -47,7 +57,7 @@ func (h *half) atomicResponse(p *packet, r *request) {
 		if r.va%8 != 0 && r.flags&bth.Masked == 0 {
 			h.v.find(atomicAlign, []Frame{r.frame}, "The atomic at address %#x is executed.", r.va)
 		}
-		h.v.words.executed(h, r)
+		h.v.words.executed(h, r, p.out)
 		h.timed(AtomicLatency, p.Time.Sub(r.resent))
 	}
 	r.answered = true
@@ -69,13 +79,16 @@ func (r *request) result(v uint64) (left uint64, ok bool) {
 }
 
 // executed judges the value that an atomic returned by what the atomic before it has left.
-func (w *words) executed(h *half, r *request) {
+// Elsewhere than at the responder others may have operated on the word, and answers may have overtaken each other.
+func (w *words) executed(h *half, r *request, out bool) {
 	k := word{h.flow.key.dst, r.key, r.va}
 	s := w.m[k]
 	if s != nil && s.value != r.value {
 		twice, ok := s.by.result(s.value)
 		frames := []Frame{s.by.frame}
 		switch {
+		case ok && twice == r.value && s.by.times > 1 && !(out && s.writes == w.writes[memory{k.at, k.key}]):
+			h.v.cannotTell(atomicTwice) // something else may have operated on the word meanwhile
 		case ok && twice == r.value && s.by.times > 1:
 			h.v.suspect(atomicTwice, nil, frames, "The atomic returns %#x; the one before it was sent %d times, left %#x, and would leave that if it was executed twice.", r.value, s.by.times, s.value)
 		default:
@@ -94,5 +107,13 @@ func (w *words) executed(h *half, r *request) {
 		s = &wordState{}
 		w.m[k] = s
 	}
-	*s = wordState{value: left, by: r}
+	*s = wordState{value: left, by: r, writes: w.writes[memory{k.at, k.key}]}
+}
+
+// write notes that a WRITE may change the words that a key opens.
+func (w *words) write(at bth.GID, key bth.RKey) {
+	m := memory{at, key}
+	if _, ok := w.writes[m]; ok || len(w.writes) < maxWords {
+		w.writes[m]++
+	}
 }

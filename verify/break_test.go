@@ -322,7 +322,7 @@ var readBreaks = []breakage{
 
 var atomicBreaks = []breakage{
 	{atomicReplay, passive, Config{}, func(s *scene) { s.step("add-3-ack-again").f.AtomicAckETH.Value = 10 }},
-	{atomicTwice, active, Config{}, func(s *scene) {
+	{atomicTwice, passive, Config{}, func(s *scene) {
 		s.step("add-3-ack").f.AtomicAckETH.Value = 12
 		s.step("add-3-ack-again").f.AtomicAckETH.Value = 12
 		s.step("add-4-ack").f.AtomicAckETH.Value = 14

@@ -309,7 +309,7 @@ func (v *Verifier) again(p *packet, x *exchange, s *sentMAD, contents uint64) {
 	case p.in: // the one before may have been late
 	case s.delayed.in && p.Time.Before(s.delayed.until):
 		v.find(cmMRA, []Frame{s.delayed.frame}, "The %v is repeated %v before the time is over that the MRA asks for.", kind, round(s.delayed.until.Sub(p.Time)))
-	case s.delayed.times == 0 && after < s.wait*95/100:
+	case s.delayed.times == 0 && (after < s.wait*95/100-copyTime || p.out && after < s.wait*95/100):
 		var d *Departure
 		switch {
 		case !p.Frame.MigReq():

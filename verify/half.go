@@ -113,7 +113,9 @@ type responseState struct {
 	msn struct {
 		base    bth.MSN // value before the first message of reqs is complete
 		known   bool
-		certain bool
+		certain bool // as far as ACKs agree
+
+		confirmed int // ACKs that agree
 
 		handshake bool // it is that of the beginning of the connection, and no request is missing since
 		last      bth.MSN

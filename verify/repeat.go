@@ -121,7 +121,9 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		c.Timeout++
 		return
 	}
-	if t := bth.AckTimeout(a.timeout); t > 0 && p.Time.Sub(r.resent) < t*95/100 {
+	t := bth.AckTimeout(a.timeout)
+	early := t * 95 / 100
+	if after := p.Time.Sub(r.resent); after < early {
 		c.Early++
 		if p.in {
 			return // the one before may have been late
@@ -133,10 +135,13 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 		switch {
 		case h.flow.migrated:
 			d = &stackProbe
-		case p.Time.Sub(r.resent) >= t-rxeEarliest:
+		case after >= t-rxeEarliest:
 			d = &rxeJiffies
+		case !p.out && after >= early-copyTime: // the one before may have been on the way for long
+			h.v.cannotTell(repeatEarly)
+			return
 		}
-		h.v.suspect(repeatEarly, d, []Frame{r.again}, "PSN %v is repeated after %v without a NAK; the ACK timeout is %v.", psn, round(p.Time.Sub(r.resent)), t)
+		h.v.suspect(repeatEarly, d, []Frame{r.again}, "PSN %v is repeated after %v without a NAK; the ACK timeout is %v.", psn, round(after), t)
 		return
 	}
 	c.Timeout++

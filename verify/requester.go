@@ -220,7 +220,7 @@ func (h *half) jumped(p *packet) {
 
 // fresh takes a new request that comes in order.
 func (h *half) fresh(p *packet) {
-	r := h.make(p)
+	f, r := &p.Frame, h.make(p)
 	h.report.Requests++
 	if r.flags&bth.Last != 0 {
 		h.report.Messages++
@@ -228,6 +228,9 @@ func (h *half) fresh(p *packet) {
 	h.placeInMessage(p)
 	h.beforeSending(p, r)
 	h.add(r)
+	if r.flags&(bth.Write|bth.AtomicWrite) != 0 && f.Info.Headers&bth.HasRETH != 0 {
+		h.v.words.write(h.flow.key.dst, r.key)
+	}
 	h.next = r.last.Add(1)
 	if p.in {
 		h.arrived.add(r.psn, r.last)

@@ -283,11 +283,16 @@ func (h *half) firstBeyond(psn bth.PSN) *request {
 	return nil
 }
 
+// msnConfirmed is how many ACKs of new requests have to agree on where the MSN began. One that is repeated has the MSN of a later
+// message, and so have its copies.
+const msnConfirmed = 2
+
 // counted judges the MSN of a response that acknowledges everything up to psn. It is between the number of messages
 // that end there, and of all that were sent: a repeated request is answered with the MSN of the latest.
 func (h *half) counted(p *packet, psn bth.PSN) {
 	m, msn := &h.msn, p.Frame.MSN()
 	ack := p.Frame.Info.Flags&(bth.Read|bth.Atomic) == 0
+	advances := !h.ackedOnce || h.acked.Less(psn)
 	if h.index(psn) < 0 && !m.certain {
 		return
 	}
@@ -296,14 +301,18 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 		all = h.reqs[n-1].ended
 	}
 	if !m.known {
-		m.known, m.base = true, msn.Add(-at)
+		m.known, m.base, m.confirmed = true, msn.Add(-at), 0
 	} else {
 		count := int(msn.Sub(m.base))
 		switch {
 		case !m.certain && count == at:
-			m.certain = ack
-		case !m.certain:
-			m.base = msn.Add(-at)
+			if ack && advances {
+				m.confirmed++
+				m.certain = m.confirmed >= msnConfirmed
+			}
+		case !m.certain && (advances || count < at):
+			m.base, m.confirmed = msn.Add(-at), 0
+		case !m.certain: // it may be repeated
 		case count < at:
 			if !m.handshake && !h.v.complete {
 				h.v.cannotTell(msnCount)

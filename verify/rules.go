@@ -192,7 +192,7 @@ var rules = []Rule{
 	{readDepth, "9.7.3.2", Reads, Error, whole, "No more READs and atomics are outstanding than the responder has granted."},
 
 	{atomicReplay, "9.7.4.1.7", Atomics, Error, anywhere, "A repeated atomic is answered with the value of the first answer."},
-	{atomicTwice, "9.7.4.1.7", Atomics, Error, whole, "A repeated atomic is executed once."},
+	{atomicTwice, "9.7.4.1.7", Atomics, Error, wholeAtHost, "A repeated atomic is executed once."},
 	{atomicValue, "9.4.5", Atomics, Note, whole, "An atomic returns what the atomic before it has left, unless something else wrote there."},
 	{atomicAlign, "9.4.5", Atomics, Error, anywhere, "An atomic is executed only at an address that is a multiple of 8."},
 

@@ -1,0 +1,97 @@
+package verify
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce/bth"
+)
+
+// TestOvertakenDREP: between the ends a packet may pass after a DREP that was sent after it.
+func TestOvertakenDREP(t *testing.T) {
+	for after, want := range map[time.Duration]int{10 * time.Millisecond: 0, 2 * time.Second: 1} {
+		s := rightScene(t)
+		s.request("late", passive, 1, bth.RCSendOnly, bth.Fields{Payload: bytesOf(3)}).at = s.step("drep").at + after
+		if _, byRule := unexplained(s.middle(Config{Complete: true}, nil)); byRule[cmOver] != want || len(byRule) != want {
+			t.Errorf("%v after the DREP: found %v", after, byRule)
+		}
+	}
+}
+
+// TestRepeatedACKs: ACKs of requests that were repeated have the MSN of the latest message. However often that is said, it
+// is not the MSN of the repeated one.
+func TestRepeatedACKs(t *testing.T) {
+	f := newFlood(t, Config{Complete: true})
+	send := func(n int) { f.judge(f.request("", active, n, bth.RCSendOnly, bth.Fields{Payload: bytesOf(4)})) }
+	send(0)
+	f.judge(f.request("", active, 1, bth.RCReadRequest, bth.Fields{RETH: reth(0x1000, 8)}))
+	f.judge(f.response("", passive, 1, bth.RCReadResponseOnly, bth.AckNoCredits, 12, bth.Fields{Payload: bytesOf(8)}))
+	for range 5 {
+		send(0)
+		f.judge(f.ack("", 0, bth.AckNoCredits, 12))
+	}
+	for n := 2; n < 6; n++ {
+		send(n)
+		f.judge(f.ack("", n, bth.AckNoCredits, 11+n))
+	}
+	if all, _ := unexplained(f.v.Done()); len(all) > 0 {
+		t.Errorf("found %v", all)
+	}
+	send(6) // what is wrong afterwards is found
+	f.judge(f.ack("", 6, bth.AckNoCredits, 16))
+	if _, byRule := unexplained(f.v.Done()); byRule[msnCount] != 1 {
+		t.Errorf("a wrong MSN: found %v", byRule)
+	}
+}
+
+// TestLateFirst: a request that was on its way to the place of the capture for long is not repeated early.
+func TestLateFirst(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		if v6 {
+			overIPv6(t)
+		}
+		s := rightScene(t)
+		s.every(active, func(p *step) { p.f.BTH.Flags &^= bth.MigReq }) // no probes
+		s.step("silent").at += 100 * time.Millisecond
+		r := s.middle(Config{Complete: true}, nil)
+		if _, byRule := unexplained(r); byRule[repeatEarly] > 0 {
+			t.Errorf("IPv6 %v: found %v", v6, byRule)
+		}
+	}
+}
+
+// TestSharedWord: a word that others operate on, too, may change after a repeated atomic as if that was executed twice.
+func TestSharedWord(t *testing.T) {
+	for at := range 2 {
+		for _, written := range []bool{false, true} {
+			f := newFlood(t, Config{At: []netip.Addr{addresses[at].Addr()}})
+			f.shake(0, numbers[active], numbers[passive])
+			add := func(n, msn int, value uint64) {
+				q := bth.Fields{AtomicETH: &bth.AtomicETHFields{VA: 0x1000, RKey: 0x4411, Swap: 1}}
+				f.judge(f.request("", active, n, bth.RCFetchAdd, q))
+				if value == 10 { // the first answer was lost
+					f.n += 100_000
+					f.judge(f.request("", active, n, bth.RCFetchAdd, q))
+				}
+				f.judge(f.atomicAck("", n, msn, value))
+			}
+			n := 1
+			add(0, 1, 10)
+			if written {
+				f.judge(f.request("", active, n, bth.RCWriteOnly, bth.Fields{RETH: reth(0x1000, 8), Payload: bytesOf(8)}))
+				n++
+				f.judge(f.ack("", 1, bth.AckNoCredits, n))
+			}
+			add(n, n+1, 12)
+			_, byRule := unexplained(f.v.Done())
+			want := 0
+			if at == passive && !written { // all that reaches the word has passed there
+				want = 1
+			}
+			if byRule[atomicTwice] != want || len(byRule) != want {
+				t.Errorf("at %d, written %v: found %v", at, written, byRule)
+			}
+		}
+	}
+}
