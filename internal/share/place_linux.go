@@ -61,8 +61,8 @@ const (
 	// On a busy machine the kernel takes longer, and each try does, too. An idle one makes more
 	// than so many in leaveTime.
 	leaveTries = 200
-	deadTime  = 500 * time.Millisecond
-	restTime  = 70 * time.Second // the rest time of a queue pair number: see package nic
+	deadTime   = 500 * time.Millisecond
+	restTime   = 70 * time.Second // the rest time of a queue pair number: see package nic
 )
 
 // Slots implements [Shared].
