@@ -48,7 +48,9 @@ type Shard struct {
 	busyAt      mono.Time // time of the last traffic
 	dataAt      mono.Time // when a queue pair last accepted a packet
 	lookedAt    mono.Time // time of the last call of work
-	backlog     int       // full batches that may still arrive before expired timers count
+	behind      bool      // more packets may wait since a time when nobody called work
+	backlog     int       // behind: batches that may still arrive before expired timers count
+	lateAt      mono.Time // behind: since when
 
 	qp1    qp1State
 	health health
@@ -215,10 +217,10 @@ func (s *Shard) work(now mono.Time) int {
 	}
 	s.receiveAll(now, s.frames[:n])
 	received.end(&s.counters)
+	n += s.drainInbox(now)
 	if s.upToDate(now, n) {
 		n += s.expire(now)
 	}
-	n += s.drainInbox(now)
 	if k := s.strange() - strange; k > 0 {
 		s.noteStrange(now, k)
 	}
@@ -231,22 +233,27 @@ func (s *Shard) work(now mono.Time) int {
 	return n
 }
 
-// If nobody has driven a shard for lateAfter, its port may hold packets, and timers may have expired. The answers to
-// these timers may be behind maxBacklog batches, as many as a socket holds.
+// If nobody has driven a shard for lateAfter, packets may wait for it, and timers may have expired. The answers to these
+// timers may be behind maxBacklog batches, as many as a socket holds. The shard handles its timers after mostBehind all the
+// same: a program that stands still between any two batches would otherwise never handle them in a flood.
 const (
 	lateAfter  = 10 * time.Millisecond
 	maxBacklog = 128
+	mostBehind = 250 * time.Millisecond
 )
 
 // upToDate reports whether the shard handles expired timers now, after it has received n packets. It returns false if the
-// shard is late and its port may hold more packets.
+// shard is late and more packets may wait. A driver may return less than a batch although it has more.
 func (s *Shard) upToDate(now mono.Time, n int) bool {
-	if now.Sub(s.lookedAt) > lateAfter {
-		s.backlog = maxBacklog
+	if !s.behind && now.Sub(s.lookedAt) > lateAfter {
+		s.behind, s.backlog, s.lateAt = true, maxBacklog, now
 	}
 	s.lookedAt = now
-	if n < len(s.frames) || s.backlog == 0 {
-		s.backlog = 0
+	if !s.behind {
+		return true
+	}
+	if n == 0 || s.backlog == 0 || now.Sub(s.lateAt) > mostBehind {
+		s.behind = false
 		return true
 	}
 	s.backlog--
