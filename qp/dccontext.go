@@ -99,24 +99,26 @@ type dcSource struct {
 	contexts int
 }
 
-// newContext makes a context for the sender of a CONNECT. It returns nil if there
-// is no room or no way back. Where there is no room, before, if not nil, gives way: it is one of the same initiator.
-func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, before *dcContext) *dcContext {
+// newContext makes a context for the sender of a CONNECT, of whom the target knows something. It returns nil if there
+// is no room or no way back. Where there is no room, the oldest attempt of the same initiator gives way, and no context that it uses:
+// a stranger may have sent the CONNECT. For its first attempt beside that context there is always room: if the initiator goes on in it,
+// it has one context again. So there are at most twice MaxInitiators.
+func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, known *siblings) *dcContext {
 	t := q.dct
 	from := originOf(p)
 	s := t.sources[from]
 	greedy := s != nil && s.contexts >= (t.MaxInitiators+1)/2 && len(t.sources) > 1
-	if full := len(t.contexts) >= t.MaxInitiators; greedy || full {
-		switch oldest, used, ok := t.order.Oldest(); {
-		case before != nil:
-			q.dropContext(before)
-		case greedy || !ok || now.Sub(used) < dcEvictable:
-			return nil
-		default:
-			q.dropContext(oldest)
-		}
-		s = t.sources[from]
+	full := len(t.contexts) >= t.MaxInitiators
+	switch oldest, used, ok := t.order.Oldest(); {
+	case known.attempts >= maxDCAttempts, (greedy || full) && known.attempts > 0:
+		q.dropContext(known.oldest)
+	case !greedy && !full || known.used != nil:
+	case greedy || !ok || now.Sub(used) < dcEvictable:
+		return nil
+	default:
+		q.dropContext(oldest)
 	}
+	s = t.sources[from]
 	if s == nil {
 		path := t.PathBack(p, true)
 		if path == nil {

@@ -94,3 +94,61 @@ func TestDCTForgedFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestDCTForgedWhenFull: CONNECTs in the name of an initiator, from its place, end no context that it uses if the target has no room
+// for more initiators, or none for more of its address. The contexts are bounded all the same.
+func TestDCTForgedWhenFull(t *testing.T) {
+	const most = 4
+	for name, others := range map[string][]string{
+		"full":                   {"10.1.1.2", "10.1.1.3", "10.1.1.4"},
+		"half are of an address": {"10.1.1.1", "10.1.1.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDCWorld(9, impairment{})
+			d := w.target(t, qp.DCTConfig{MaxInitiators: most}, 64)
+			d.post(t, 8)
+			peer := netip.MustParseAddr("10.1.1.1")
+			connect := func(from netip.Addr, qpn bth.QPN, connection uint32) bth.Fields {
+				t.Helper()
+				d.HandlePacket(w.now, w.dcConnect(t, from, d.node, qpn, connection, dcKey))
+				got := answers(t, w.now, d.node)
+				if len(got) != 1 {
+					t.Fatalf("answers %v to a CONNECT", got)
+				}
+				return got[0]
+			}
+			acked := func(context uint32, psn bth.PSN) bool {
+				d.HandlePacket(w.now, w.dcPacket(t, peer, d.node, bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCSendOnly, PSN: psn, Flags: bth.AckReq}, DCETH: &bth.DCETHFields{QPN: 7, Context: context}}))
+				got := answers(t, w.now, d.node)
+				return len(got) == 1 && got[0].BTH.Op == 0xC0|bth.RCAck && got[0].AETH.Syndrome.Kind() == bth.KindACK
+			}
+			context := connect(peer, 7, 100).DCETH.Context
+			if !acked(context, 100) {
+				t.Fatal("no answer to data")
+			}
+			for i, other := range others {
+				if got := connect(netip.MustParseAddr(other), bth.QPN(20+i), 1); got.BTH.Op != bth.DCAccept {
+					t.Fatal(got)
+				}
+			}
+			for i := range uint32(20) {
+				connect(peer, 7, 101+i)
+				if n := d.DCTStatus().Initiators; n > 2*most {
+					t.Fatalf("%d contexts", n)
+				}
+			}
+			if !acked(context, 101) {
+				t.Error("no answer to data after forged CONNECTs")
+			}
+			// The initiator itself connects anew, and has one context then.
+			before := d.DCTStatus().Initiators
+			context = connect(peer, 7, 200).DCETH.Context
+			if !acked(context, 100) {
+				t.Error("no answer in the next connection")
+			}
+			if n := d.DCTStatus().Initiators; n != before-1 {
+				t.Errorf("%d contexts, %d before", n, before)
+			}
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package qp
 
 import (
-	"cmp"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -21,7 +20,7 @@ type DCTConfig struct {
 	MinRNRTimer      bth.RNRTimer
 	MTU              bth.MTU // the largest path MTU of an initiator
 	MaxDestRdAtomic  uint8   // READs and atomics of each initiator; 0: DefaultDCRdAtomic
-	MaxInitiators    int     // connected at once; 0: DefaultDCInitiators
+	MaxInitiators    int     // connected at once, those that connect anew not counted twice; 0: DefaultDCInitiators
 	Rand             func() uint64
 	PathBack         func(p *frame.Packet, keep bool) *frame.Path // where answers to the sender of p go, one or all; nil: nowhere
 	PathBackReleased func(*frame.Path)                            // of a path that was kept; nil: nobody wants to know
@@ -240,11 +239,8 @@ func (q *QP) handleConnect(now mono.Time, p *frame.Packet) {
 	case known.used != nil && int32(x.Connection-known.used.connection) < 0: // late
 		q.cnt.DuplicateRequest++
 		return
-	case known.attempts >= maxDCAttempts:
-		q.dropContext(known.oldest)
-		known.oldest = nil
 	}
-	if c = q.newContext(now, p, x, cmp.Or(known.used, known.oldest)); c == nil {
+	if c = q.newContext(now, p, x, &known); c == nil {
 		q.rejectInitiator(p, bth.DCNoResources)
 		return
 	}
