@@ -215,6 +215,7 @@ func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 func (f *inFlight) wentBack(now mono.Time, lost bool) {
 	f.timing, f.probe, f.full = false, false, false
 	if lost {
+		f.late = false // if a timeout came first, it was not for nothing
 		f.window = max(f.window/2, min(minWindow, f.window))
 		f.lost(now)
 	}

@@ -75,7 +75,7 @@ func (q *QP) retry(now mono.Time) {
 	if !q.useRetry() {
 		return
 	}
-	r.recovering, r.late = true, false
+	r.recovering = true
 	q.goBack()
 	r.wentBack(now, true)
 	q.armAck(now)

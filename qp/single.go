@@ -105,6 +105,7 @@ func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
 	}
 	s.on, s.due, s.psn, s.end = true, true, h, end
 	r.timing = false
+	r.late = false
 	r.lost(now) // a peer holds no more than a usual window
 	return true
 }

@@ -49,19 +49,20 @@ type beforeTimeout struct {
 // more than fit into the smaller one: fewer were not too many.
 func (q *QP) wentBackInVain(now mono.Time) {
 	r := &q.requester
-	narrower := r.max.Sub(r.acked) > r.window/2
-	if narrower && !r.late {
-		r.late = true
+	narrower, late := r.max.Sub(r.acked) > r.window/2, r.late
+	if narrower && !late {
 		q.rarities().before = beforeTimeout{r.window, r.stalls, r.max}
 	}
 	r.wentBack(now, narrower)
+	r.late = late || narrower
 }
 
 // nothingLost notes an answer to a packet that was sent before the ACK timer expired, or to a copy of a packet that had
-// arrived: the peer has only been late.
+// arrived. If all that was in flight then is acknowledged by now, the peer has only been late. Otherwise this answer says
+// nothing of the rest, of which the end may be lost.
 func (q *QP) nothingLost() {
 	r := &q.requester
-	if !r.late {
+	if !r.late || r.acked.Less(q.rare.before.end) {
 		return
 	}
 	r.late = false

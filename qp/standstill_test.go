@@ -258,3 +258,34 @@ func TestStandstillKeepsWidth(t *testing.T) {
 		}
 	}
 }
+
+// A timeout after which the peer answers copies of the first packets says nothing of the last ones, which may be lost: what is sent
+// again then is no sign that the window was not too wide.
+func TestTailLostIsNoStandstill(t *testing.T) {
+	const wide = 16 * qp.DefaultWindow
+	s := newStaller(t, pairConfig{})
+	for s.sending < wide {
+		s.stalled(1)
+	}
+	end := s.last
+	oldest := end.Add(1 - wide)
+	s.expire() // the peer has received half, and its acknowledgements were lost, too
+	s.sent()
+	acked := oldest.Add(wide/2 - 1)
+	for range 3 { // for each copy
+		s.inject(ack(acked))
+	}
+	for acked.Less(end) { // of the rest it has what is sent again
+		list := s.sent()
+		if len(list) == 0 {
+			t.Fatal("the requester sends nothing")
+		}
+		acked = list[len(list)-1].PSN()
+		s.after(time.Millisecond)
+		s.inject(ack(acked))
+	}
+	s.note()
+	if s.sending >= wide {
+		t.Errorf("%d packets in flight after half of so many were lost", s.sending)
+	}
+}
