@@ -50,6 +50,7 @@ type endpoint struct {
 	ended     bool  // the stream has ended: the peer disconnected, or it broke
 	err       error // reason if it broke
 	lost      bool  // data that was sent failed: the peer may have missed it
+	dead      bool  // the queue pair takes no work request any more
 }
 
 // newEndpoint makes the objects for a stream before its peer is confirmed. They need little
@@ -341,20 +342,28 @@ func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
 	e.tx.ctrl--
 	e.busy++
 	wr.Imm = immediate(o, value)
-	quiet := e.signaled(wr, o, value)
+	e.signaled(wr, o, value)
 	if err := e.qp.PostSend(wr); err != nil {
 		e.tx.ctrl++
-		e.busy -= 1 + quiet.wrs
-		e.end(e.broken(nil))
+		e.refused(wr)
 	}
+}
+
+// refused ends the stream because its queue pair takes no work request any more, as that of a closed device. Whether the peer
+// has the unsignaled messages before this one show completions that have not been handled yet; serve ends when there are no more.
+func (e *endpoint) refused(wr *roce.SendWR) {
+	_, _, quiet := splitID(wr.ID)
+	e.tx.quiet.bytes += quiet.bytes
+	e.tx.quiet.wrs += quiet.wrs
+	e.busy--
+	e.dead = true
+	e.end(e.broken(nil))
 }
 
 // signaled makes a work request generate a completion, for itself and the unsignaled ones before it. The caller has
 // locked the state.
-func (e *endpoint) signaled(wr *roce.SendWR, o op, value uint32) (quiet unsignaled) {
-	quiet = e.tx.takeQuiet()
-	wr.Flags, wr.ID = wr.Flags|roce.Signaled, sendID(o, value, quiet)
-	return quiet
+func (e *endpoint) signaled(wr *roce.SendWR, o op, value uint32) {
+	wr.Flags, wr.ID = wr.Flags|roce.Signaled, sendID(o, value, e.tx.takeQuiet())
 }
 
 // sendID returns the ID of a send: its immediate, bit 32, which receives do not have, and the number of
@@ -416,9 +425,7 @@ func (e *endpoint) post(wr *roce.SendWR, at, n int, data []byte) error {
 func (e *endpoint) posted(wr *roce.SendWR, err error) error {
 	if err != nil {
 		err = e.broken(nil)
-		_, _, quiet := splitID(wr.ID)
-		e.busy -= 1 + quiet.wrs
-		e.end(err)
+		e.refused(wr)
 	}
 	return err
 }
@@ -437,7 +444,7 @@ func (e *endpoint) drain(ctx context.Context, stop <-chan struct{}, tell bool, v
 			tell, e.told = false, true
 			e.control(&roce.SendWR{Opcode: roce.WriteImm}, opCtrl, value)
 		}
-		if !tell && e.tx.quiet.wrs > 0 && e.tx.ctrl > 0 {
+		if !tell && e.tx.quiet.wrs > 0 && e.tx.ctrl > 0 && !e.dead {
 			e.flush()
 		}
 		if !tell && e.busy <= 0 {
