@@ -65,7 +65,7 @@ func (c *connectStep) run(s *Session, at *Step) error {
 
 // settings reads those of a connection by the connection manager or out of band.
 func (s *Session) settings(c *connectStep) error {
-	s.own, s.first, s.theirs = 0x5C0001, 0x000100, 0x000800
+	s.own, s.first, s.theirs = s.madeUpQPN(), 0x000100, 0x000800
 	x := &s.conn
 	x.passive = c.passive
 	x.port, x.reads, x.depth, x.retry, x.rnr, x.timeout, x.mtu = defaultPort, 16, 16, 7, 7, 18, bth.MTU1024
@@ -279,6 +279,10 @@ func (s *Session) beginManual(passive bool) error {
 	}
 	return nil
 }
+
+// madeUpQPN is a queue pair number of the time. Another script on this host, or the one before, may have the same peer: what
+// that sends to the other's queue pair is nothing to this one.
+func (s *Session) madeUpQPN() bth.QPN { return 0x5C0000 | bth.QPN(s.begun.UnixNano()>>10)&0xFFFF }
 
 // identify chooses the IDs of the connection: of the time, so that no earlier script's are taken for it.
 func (s *Session) identify() {

@@ -69,7 +69,7 @@ var fields = []field{
 	{"srqn", 24, false, bth.HasXRCETH, func(p *frame.Packet) uint64 { return uint64(p.SRQN()) }, func(d *draft, v uint64) { d.srqn = bth.SRQN(v) }, "shared receive queue (XRC)"},
 	{"flushtype", 4, false, bth.HasFETH, func(p *frame.Packet) uint64 { return uint64(p.FlushType()) }, func(d *draft, v uint64) { d.feth.Type = bth.FlushType(v) }, "placement of a FLUSH"},
 	{"flushlevel", 2, false, bth.HasFETH, func(p *frame.Packet) uint64 { return uint64(p.FlushSelectivity()) }, func(d *draft, v uint64) { d.feth.Selectivity = bth.FlushSelectivity(v) }, "selectivity of a FLUSH"},
-	{"len", 32, false, 0, func(p *frame.Packet) uint64 { return uint64(p.PayloadLen()) }, func(d *draft, v uint64) { d.pattern(int(min(v, maxPayload))) }, "bytes of payload, a pattern that begins with 0xa0"},
+	{"len", 32, false, 0, func(p *frame.Packet) uint64 { return uint64(p.PayloadLen()) }, func(d *draft, v uint64) { d.pattern(int(min(v, maxPayload+1))) }, "bytes of payload, a pattern that begins with 0xa0"},
 	{"u8", 8, false, 0, nil, func(d *draft, v uint64) { d.payload = append(d.payload, byte(v)) }, "a byte of payload, behind what there is"},
 	{"u16", 16, false, 0, nil, func(d *draft, v uint64) { d.payload = binary.BigEndian.AppendUint16(d.payload, uint16(v)) }, "two bytes of payload"},
 	{"u32", 32, false, 0, nil, func(d *draft, v uint64) { d.payload = binary.BigEndian.AppendUint32(d.payload, uint32(v)) }, "four bytes of payload"},

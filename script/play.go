@@ -1,6 +1,7 @@
 package script
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ var errDied = errors.New("the peer was expected to die of this")
 func (s *Session) play(steps []Step) error {
 	for i := range steps {
 		st := steps[i].For(s.opts.Peer)
+		if err := context.Cause(s.ctx); err != nil { // a loop may have nothing that waits
+			return &Error{Pos: st.Pos, Err: err}
+		}
 		before := s.step
 		s.step = st
 		err := st.do.run(s, st)
@@ -204,6 +208,9 @@ func (s *Session) span(op bth.Opcode, d *draft) int {
 
 func (p *sendStep) run(s *Session, at *Step) error {
 	for range p.times {
+		if err := context.Cause(s.ctx); err != nil {
+			return err
+		}
 		b, err := s.fill(&p.template)
 		if err != nil {
 			return err
@@ -424,6 +431,9 @@ func (s *Session) fits(p *pattern, h *Heard) (why string, err error) {
 	}
 	if h.MAD == nil && !h.ICRC {
 		return "its ICRC is wrong", nil
+	}
+	if !s.ofPeer(h) {
+		return h.stranger(), nil
 	}
 	for i := range p.matches {
 		m := &p.matches[i]

@@ -142,7 +142,10 @@ func (s *Session) sent(p *packet) {
 	var q frame.Packet
 	switch err := q.Packet.Parse(body); {
 	case err != nil:
-		e.Text = fmt.Sprintf("%d bytes, op %#x", len(p.body), p.body[0])
+		e.Text = fmt.Sprintf("%d bytes", len(p.body))
+		if len(p.body) > 0 {
+			e.Text += fmt.Sprintf(", op %#x", p.body[0])
+		}
 	case p.mad:
 		h.Packet = q
 		h.MAD, _ = cm.DecodeMAD(q.Payload()) // this package has made it

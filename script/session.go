@@ -58,7 +58,8 @@ type Session struct {
 
 	numbers   map[string]uint64
 	packets   map[string]*Heard
-	requested int // requests of the peer that came
+	requested int  // requests of the peer that came
+	flooded   bool // it has sent more than is kept
 
 	data    []*Heard // to the queue pair, not yet expected
 	mads    []*Heard
@@ -80,7 +81,7 @@ func (s *Session) Do(text string) error {
 	if err != nil {
 		return err
 	}
-	p := &parser{lines: lines, s: &Script{}, tr: s.transport(), connected: s.qpn != 0 || s.ctl != nil, vars: []string{"mem", "peer", "own", "i"}}
+	p := &parser{lines: lines, s: &Script{}, tr: s.transport(), connected: s.conn.made, vars: []string{"mem", "peer", "own", "i"}}
 	for n := range s.numbers {
 		p.vars = append(p.vars, n)
 	}
@@ -179,16 +180,23 @@ func (s *Session) until(d time.Duration, done func() bool) error {
 		if err := s.wire.receive(min(left, 100*time.Millisecond), s.heard); err != nil {
 			return err
 		}
+		if s.flooded {
+			return fmt.Errorf("the peer has sent %d packets that no line of the script has expected: forget drops them", maxHeard)
+		}
 	}
 }
 
-// maxHeard bounds the packets of the peer that are kept until they are expected. More are dropped.
+// maxHeard bounds the packets of the peer that are kept until they are expected. A peer that sends more ends the script:
+// what is not kept could be the packet that a later line says must not come.
 const maxHeard = 100_000
 
 // heard sorts a packet that came.
 func (s *Session) heard(p *frame.Packet, icrc bool) {
 	switch q := p.DestQPN(); {
+	case s.ctl != nil && q == s.ctl.canaryOwn:
+		s.ctl.alive = true
 	case len(s.data)+len(s.mads) >= maxHeard:
+		s.flooded = true
 	case q == bth.QPNGSI:
 		h := s.keep(p, icrc)
 		m, err := cm.DecodeMAD(h.Payload())
@@ -197,10 +205,12 @@ func (s *Session) heard(p *frame.Packet, icrc bool) {
 			return
 		}
 		h.MAD = m
+		if !s.ofPeer(h) { // another host's business: its client is not the one that the script waits for
+			s.log(h, h.stranger())
+			return
+		}
 		s.mads = append(s.mads, h)
 		s.log(h, "")
-	case s.ctl != nil && q == s.ctl.canaryOwn:
-		s.ctl.alive = true
 	case s.own != 0 && q == s.own:
 		h := s.keep(p, icrc)
 		if p.Info.Flags&bth.Request != 0 {
@@ -209,13 +219,26 @@ func (s *Session) heard(p *frame.Packet, icrc bool) {
 			if p.Op == bth.RCReadRequest && s.mtu > 0 {
 				s.latest = s.latest.Add(max(int(p.DMALen())+s.mtu-1, s.mtu)/s.mtu - 1)
 			}
-		} else if s.ctl != nil && icrc {
-			s.ctl.answers = append(s.ctl.answers, s.describe(p))
+		} else if s.ctl != nil {
+			answer := s.describe(p)
+			switch {
+			case !icrc:
+				answer += " (its ICRC is wrong)"
+			case !s.ofPeer(h):
+				answer += " (" + h.stranger() + ")"
+			}
+			s.ctl.answers = append(s.ctl.answers, answer)
 		}
 		s.data = append(s.data, h)
 		s.log(h, "")
 	}
 }
+
+// ofPeer reports whether a packet comes from the address of the peer.
+func (s *Session) ofPeer(h *Heard) bool { return h.Src == s.wire.Peer }
+
+// stranger says where a packet comes from that is not the peer's.
+func (h *Heard) stranger() string { return fmt.Sprintf("it comes from %v", h.Src.Addr().Unmap()) }
 
 // keep copies a packet out of the driver's memory.
 func (s *Session) keep(p *frame.Packet, icrc bool) *Heard {

@@ -21,9 +21,12 @@ import (
 var own, peer = netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 
 // wire returns a wire and the hub that it is at.
-func wire(t *testing.T) (*script.Wire, *mem.Hub) {
+func wire(t *testing.T) (*script.Wire, *mem.Hub) { return wireOf(t, mem.Config{}) }
+
+// wireOf returns a wire at such a hub.
+func wireOf(t *testing.T, c mem.Config) (*script.Wire, *mem.Hub) {
 	t.Helper()
-	hub := mem.NewHub(mem.Config{})
+	hub := mem.NewHub(c)
 	port, err := hub.Port("script", roce.DerivedMAC(own))
 	if err != nil {
 		t.Fatal(err)

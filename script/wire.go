@@ -75,6 +75,9 @@ func (w *Wire) queue(p *packet) error {
 	}
 	body := p.body
 	n := len(body) + p.trailer()
+	if room := w.room(); room > 0 && n > room {
+		return fmt.Errorf("a packet of %d bytes from the BTH on: the MTU of the interface leaves room for %d", n, room)
+	}
 	room, crc, ok := w.Port.Begin(path, n)
 	for deadline := time.Now().Add(sendLimit); !ok; room, crc, ok = w.Port.Begin(path, n) {
 		if time.Now().After(deadline) {
@@ -108,6 +111,19 @@ func (w *Wire) queue(p *packet) error {
 		return w.flush()
 	}
 	return nil
+}
+
+// room is how many bytes from the BTH on fit into the MTU of the interface, 0 if that has none.
+func (w *Wire) room() int {
+	const ip4, ip6, udp = 20, 40, 8
+	m := w.Port.Info().MTU
+	switch {
+	case m <= 0:
+		return 0
+	case w.Own.Addr().Unmap().Is4():
+		return m - ip4 - udp
+	}
+	return m - ip6 - udp
 }
 
 func (w *Wire) flush() error {
