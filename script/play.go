@@ -133,13 +133,16 @@ func (o *outcomeStep) run(s *Session, _ *Step) error {
 	}
 	s.outcome = got
 	if got != o.want && !s.opts.Free {
-		return &Mismatch{Want: o.want, Got: got}
+		return &Mismatch{Want: o.want, Got: got, Outcome: true}
 	}
 	return nil
 }
 
 // Mismatch is something that came other than it was expected.
-type Mismatch struct{ Want, Got string }
+type Mismatch struct {
+	Want, Got string
+	Outcome   bool // it is an outcome, not a packet
+}
 
 func (m *Mismatch) Error() string { return fmt.Sprintf("came: %s; expected: %s", m.Got, m.Want) }
 

@@ -132,8 +132,8 @@ func run(c Case, a *Attacker, o script.Options) (r Result) {
 	if r.Got == "" {
 		r.Got = "as the script says"
 	}
-	if _, other := errors.AsType[*script.Mismatch](r.Err); other && played.Outcome != "" {
-		r.Err = nil // it is the outcome that is another one
+	if m, other := errors.AsType[*script.Mismatch](r.Err); other && m.Outcome {
+		r.Err = nil // Check compares it
 	} else if r.Err != nil {
 		var b strings.Builder
 		played.Ladder(&b)
