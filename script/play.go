@@ -236,6 +236,7 @@ func (s *Session) put(p *packet) error {
 	if p.from == FromPeer {
 		p.from = s.opts.Way.Origin
 	}
+	s.sentAt = time.Now()
 	if err := s.wire.queue(p); err != nil {
 		return err
 	}
@@ -360,6 +361,11 @@ func (e *expectStep) run(s *Session, at *Step) error {
 			if e.eventually && time.Now().Before(deadline) {
 				continue
 			}
+			s.blame(h, why)
+			return &Mismatch{Want: e.wanted(left), Got: s.text(h) + " (" + why + ")"}
+		}
+		if soon := h.at.Sub(s.sentAt); e.after > 0 && soon < e.after {
+			why := fmt.Sprintf("it comes %v after the script's last packet", soon)
 			s.blame(h, why)
 			return &Mismatch{Want: e.wanted(left), Got: s.text(h) + " (" + why + ")"}
 		}

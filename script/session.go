@@ -31,6 +31,8 @@ type Heard struct {
 	frame.Packet
 	MAD  cm.Message // of a packet to queue pair 1
 	ICRC bool       // its ICRC is right
+
+	at time.Time
 }
 
 // Session is a script in progress. Its methods are the verbs of scripts.
@@ -58,8 +60,9 @@ type Session struct {
 
 	numbers   map[string]uint64
 	packets   map[string]*Heard
-	requested int  // requests of the peer that came
-	flooded   bool // it has sent more than is kept
+	sentAt    time.Time // when the last packet was sent
+	requested int       // requests of the peer that came
+	flooded   bool      // it has sent more than is kept
 
 	data    []*Heard // to the queue pair, not yet expected
 	mads    []*Heard
@@ -242,7 +245,7 @@ func (h *Heard) stranger() string { return fmt.Sprintf("it comes from %v", h.Src
 
 // keep copies a packet out of the driver's memory.
 func (s *Session) keep(p *frame.Packet, icrc bool) *Heard {
-	h := &Heard{ICRC: icrc}
+	h := &Heard{ICRC: icrc, at: time.Now()}
 	data := append([]byte(nil), p.Data...)
 	h.Packet = frame.Packet{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit}
 	h.Packet.Packet.Parse(data) // has succeeded before

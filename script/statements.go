@@ -248,6 +248,7 @@ type expectStep struct {
 	nothing    time.Duration // nothing must come for so long
 	noMessage  bool          // no message of the connection manager
 	within     time.Duration
+	after      time.Duration // it must not come sooner behind what the script sent last
 	as         string
 	eventually bool
 }
@@ -298,6 +299,11 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 				return err
 			}
 			i++
+		case w.text == "after" && i+1 < len(t):
+			if s.after, err = duration(&t[i+1], maxWait); err != nil {
+				return err
+			}
+			i++
 		case w.text == "as" && i+1 < len(t):
 			if err := p.define(t[i+1].text, t[i+1].pos); err != nil {
 				return err
@@ -307,7 +313,7 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 		case w.text == "eventually":
 			s.eventually = true
 		default:
-			return errAt(w.pos, "unknown word %q: want FIELD=VALUE, a flag, within TIME, as NAME or eventually", w.text)
+			return errAt(w.pos, "unknown word %q: want FIELD=VALUE, a flag, within TIME, after TIME, as NAME or eventually", w.text)
 		}
 	}
 	return nil
