@@ -3,14 +3,15 @@ package script
 import (
 	"context"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/junit"
 	"github.com/goroce/roce/internal/tools/ladder"
 )
 
@@ -247,58 +248,20 @@ func (r *Result) Verdict() string {
 
 // WriteJUnit writes results as JUnit's XML.
 func WriteJUnit(w io.Writer, suite string, results []*Result) error {
-	type failure struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
-	}
-	type skipped struct {
-		Message string `xml:"message,attr"`
-	}
-	type test struct {
-		Name    string   `xml:"name,attr"`
-		Class   string   `xml:"classname,attr"`
-		Time    float64  `xml:"time,attr"`
-		Failure *failure `xml:"failure,omitempty"`
-		Skipped *skipped `xml:"skipped,omitempty"`
-	}
-	out := struct {
-		XMLName  xml.Name `xml:"testsuite"`
-		Name     string   `xml:"name,attr"`
-		Tests    int      `xml:"tests,attr"`
-		Failures int      `xml:"failures,attr"`
-		Skipped  int      `xml:"skipped,attr"`
-		Cases    []test   `xml:"testcase"`
-	}{Name: suite, Tests: len(results)}
+	out := junit.Suite{Name: suite}
 	for _, r := range results {
-		t := test{Name: r.Name, Class: suite, Time: r.Took.Seconds()}
+		c := junit.Case{Class: suite, Name: r.Name, Seconds: r.Took.Seconds()}
 		switch {
 		case r.Skipped != "":
-			t.Skipped = &skipped{r.Skipped}
-			out.Skipped++
+			c.Skipped = &junit.Message{Message: r.Skipped}
 		case r.Err != nil:
-			var b writer
-			r.Ladder(&b)
-			t.Failure = &failure{r.Err.Error(), string(b)}
-			out.Failures++
+			var b strings.Builder
+			if err := r.Ladder(&b); err != nil {
+				return err
+			}
+			c.Failure = &junit.Message{Message: r.Err.Error(), Text: b.String()}
 		}
-		out.Cases = append(out.Cases, t)
+		out.Cases = append(out.Cases, c)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(out); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
-}
-
-// writer collects text.
-type writer []byte
-
-func (w *writer) Write(b []byte) (int, error) {
-	*w = append(*w, b...)
-	return len(b), nil
+	return out.Write(w)
 }

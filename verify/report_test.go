@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goroce/roce/internal/junit"
 )
 
 var update = flag.Bool("update", false, "write docs/verify-rules.md")
@@ -126,7 +128,12 @@ func TestJUnit(t *testing.T) {
 	if err := broken(t).WriteJUnit(&b); err != nil {
 		t.Fatal(err)
 	}
-	var suite junitSuite
+	var suite struct {
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Skipped  int          `xml:"skipped,attr"`
+		Cases    []junit.Case `xml:"testcase"`
+	}
 	if err := xml.Unmarshal([]byte(b.String()), &suite); err != nil {
 		t.Fatal(err)
 	}

@@ -149,10 +149,10 @@ func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*scri
 	var results []*script.Result
 	failed, skipped := 0, 0
 	for _, s := range scripts {
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
+		r := &script.Result{Name: s.Name, Skipped: "interrupted"}
+		if ctx.Err() == nil {
+			r = play(s)
 		}
-		r := play(s)
 		results = append(results, r)
 		switch r.Verdict() {
 		case "fail":
@@ -184,6 +184,8 @@ func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*scri
 		}
 	}
 	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
 	case failed > 0:
 		return fmt.Errorf("%d of %d scripts failed", failed, len(scripts))
 	case skipped == len(scripts):
@@ -213,7 +215,7 @@ func findScripts(args []string) (list []*script.Script, err error) {
 			}
 			continue
 		}
-		text, err := os.ReadFile(a)
+		text, err := readScript(a)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, usage.Errorf("%q is neither a file nor a script of the library: see rocectl script list", a)
 		}
@@ -227,6 +229,23 @@ func findScripts(args []string) (list []*script.Script, err error) {
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// maxScript bounds a file, which may be a device that never ends.
+const maxScript = 4 << 20
+
+// readScript reads a file.
+func readScript(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxScript+1))
+	if err == nil && len(text) > maxScript {
+		err = fmt.Errorf("%s: more than %d bytes are no script", name, maxScript)
+	}
+	return text, err
 }
 
 func scriptListCommand() *cobra.Command {
@@ -299,8 +318,8 @@ func scriptCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for i, s := range list {
-				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: right, steps: %d\n", args[min(i, len(args)-1)], len(s.Steps)); err != nil {
+			for _, s := range list {
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s: right, steps: %d\n", s.Name, len(s.Steps)); err != nil {
 					return err
 				}
 			}

@@ -47,6 +47,8 @@ func TestScript(t *testing.T) {
 		{"script run " + broken, exitFailed, "", broken + `:2:6: there is no packet "SEND_OLNY" to send`},
 		{"script check " + broken, exitFailed, "", ":2:6:"},
 		{"script check " + wrong, exitOK, "right, steps: 3", ""},
+		{"script check keys/* " + wrong, exitOK, "keys/write-to-a-queue-pair-that-does-not-allow-it: right", ""},
+		{"script check /dev/zero", exitFailed, "", "/dev/zero: more than 4194304 bytes are no script"},
 		{"script run no/such", exitUsage, "", `"no/such" is neither a file nor a script of the library`},
 		{"script run no*", exitUsage, "", `no script of the library matches "no*"`},
 		{"script run", exitUsage, "", "an argument is missing"},
@@ -63,6 +65,21 @@ func TestScript(t *testing.T) {
 		code, stdout, stderr := rocectl(t, strings.Fields(tt.args)...)
 		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("rocectl %s: exit %d, %q, %q; want %d, %q, %q", tt.args, code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
+		}
+	}
+}
+
+// An interrupted run still writes XML that CI can read, with the scripts that were not played.
+func TestScriptInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for _, format := range []string{"--junit", "--json"} {
+		var out, errs bytes.Buffer
+		if code := run(ctx, []string{"script", "run", format, "sequence/a-gap"}, &out, &errs); code == exitOK || !strings.Contains(errs.String(), "interrupted") {
+			t.Errorf("%s: exit code %d, %s", format, code, errs.String())
+		}
+		if !strings.Contains(out.String(), "sequence/a-gap") {
+			t.Errorf("%s: %s", format, out.String())
 		}
 	}
 }

@@ -1,0 +1,70 @@
+package junit
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// What is written is XML, whatever characters names and messages have, and the counts are those of the tests.
+func TestWrite(t *testing.T) {
+	odd := "<a> & \"b\" 'c' ]]> \x00\x1b[31m\x7f\xff\ufffe é\n\t"
+	s := Suite{Name: odd, Cases: []Case{
+		{Class: odd, Name: odd, Seconds: 0.5},
+		{Name: "failed", Failure: &Message{odd, odd, odd}, Out: odd},
+		{Name: "failed, too", Failure: &Message{}},
+		{Name: "skipped", Skipped: &Message{Message: odd}},
+	}}
+	var b strings.Builder
+	if err := s.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Name     string `xml:"name,attr"`
+		Tests    int    `xml:"tests,attr"`
+		Failures int    `xml:"failures,attr"`
+		Skipped  int    `xml:"skipped,attr"`
+		Cases    []Case `xml:"testcase"`
+	}
+	d := xml.NewDecoder(strings.NewReader(b.String()))
+	if err := d.Decode(&got); err != nil {
+		t.Fatalf("%v in:\n%s", err, b.String())
+	}
+	if got.Tests != 4 || got.Failures != 2 || got.Skipped != 1 || len(got.Cases) != 4 {
+		t.Errorf("%+v", got)
+	}
+	want := "<a> & \"b\" 'c' ]]> \ufffd\ufffd[31m\x7f\ufffd\ufffd é\n\t"
+	if f := got.Cases[1].Failure; got.Name != want || f == nil || f.Message != want || f.Text != want || got.Cases[1].Out != want {
+		t.Errorf("got %q, want %q", got.Name, want)
+	}
+	if got.Cases[0].Seconds != 0.5 || got.Cases[0].Failure != nil {
+		t.Errorf("%+v", got.Cases[0])
+	}
+}
+
+// A writer that fails is an error, wherever it does.
+func TestWriteFails(t *testing.T) {
+	s := Suite{Name: "x", Cases: []Case{{Name: "y"}}}
+	var all strings.Builder
+	if err := s.Write(&all); err != nil {
+		t.Fatal(err)
+	}
+	for n := range all.Len() {
+		if err := s.Write(&limited{n}); !errors.Is(err, io.ErrShortWrite) {
+			t.Fatalf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
+// limited takes n bytes.
+type limited struct{ n int }
+
+func (l *limited) Write(b []byte) (int, error) {
+	if len(b) > l.n {
+		return 0, io.ErrShortWrite
+	}
+	l.n -= len(b)
+	return len(b), nil
+}
