@@ -80,6 +80,12 @@ func (s *Session) settings(c *connectStep) error {
 			if err != nil {
 				b = []byte(a.tok.text)
 			}
+			if room := cm.REQPrivateLen - cm.IPHeaderLen; !c.passive && len(b) > room || len(b) > cm.REPPrivateLen {
+				if c.passive {
+					room = cm.REPPrivateLen
+				}
+				return errAt(a.tok.at, "%d bytes of private data: there is room for %d", len(b), room)
+			}
 			x.priv = b
 			continue
 		}

@@ -2,6 +2,7 @@ package script
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +96,9 @@ func fieldOf(name string) *field {
 	return &fields[i]
 }
 
+// of reports whether packets of a kind have the field.
+func (f *field) of(k *kind) bool { return f.in == 0 || k.any || k.op.Info().Headers&f.in != 0 }
+
 // has reports whether a packet has the field.
 func (f *field) has(p *frame.Packet) bool { return f.in == 0 || p.Info.Headers&f.in != 0 }
 
@@ -122,6 +126,14 @@ type kind struct {
 	mad      string
 	cnp      bool
 	syndrome bth.Syndrome // that is sent
+}
+
+// name is that of the opcode.
+func (k *kind) name() string {
+	if n := k.op.Info().Name; n != "" {
+		return n
+	}
+	return fmt.Sprintf("op:%#x", uint8(k.op))
 }
 
 // acks are the short names of acknowledgements.

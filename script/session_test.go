@@ -139,7 +139,8 @@ func TestWrongPeer(t *testing.T) {
 		{"connect manual\npost SEND len=1\n", "post needs a peer that the script controls"},
 		{"connect manual\nsend SEND_ONLY pkey=0x10000\n", "x.script:2:21: pkey=0x10000 does not fit into 16 bits"},
 		{"connect manual\nsend REQ mtu=256\n", "x.script:2:14: mtu=0x100 does not fit"},
-		{"connect manual\nsend SEND_ONLY va=$mem.va\n", "x.script:2:19: the peer has not told of memory"},
+		{"connect manual\nsend WRITE_ONLY va=$mem.va\n", "x.script:2:20: the peer has not told of memory"},
+		{"connect manual private=\"" + strings.Repeat("x", 57) + "\"\n", "x.script:1:24: 57 bytes of private data: there is room for 56"},
 		{"connect manual mtu=1000\n", "x.script:1:20: mtu=1000: want 256"},
 		{"connect manual port=70000\n", "x.script:1:21: port=0x11170: at most 65535"},
 	} {

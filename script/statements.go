@@ -106,7 +106,7 @@ func (p *parser) send(l *line, t []token) (action, error) {
 	words := map[string]bool{}
 	for i := 2; i < len(t); i++ {
 		w := &t[i]
-		if w.assign || fieldOf(w.text) != nil && fieldOf(w.text).flag {
+		if w.assign || s.kind.mad == "" && fieldOf(w.text) != nil && fieldOf(w.text).flag {
 			a, err := p.argument(&s.template, w)
 			if err != nil {
 				return nil, err
@@ -184,6 +184,9 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 	f := fieldOf(w.key)
 	if f == nil || f.put == nil {
 		return a, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(Fields(), ", "))
+	}
+	if !f.of(&s.kind) {
+		return a, errAt(w.pos, "%s has no header with %s: give headers by ext, or payload by u8 to u64", s.kind.name(), w.key)
 	}
 	var err error
 	if a.e, err = p.number(w.text, w.at); err == nil && a.e.relative && w.key != "psn" {
@@ -392,6 +395,8 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 			}
 		} else if f := fieldOf(w.key); w.key != "hex" && w.key != "text" && (f == nil || f.get == nil) && !isAccessor(w.key) {
 			return pt, nil, errAt(w.pos, "packets have no field %q: want one of %s", w.key, strings.Join(Fields(), ", "))
+		} else if f != nil && !slices.ContainsFunc(pt.kinds, func(k kind) bool { return f.of(&k) }) {
+			return pt, nil, errAt(w.pos, "%s has no header with %s", t[0].text, w.key)
 		}
 		if w.key == "hex" || w.key == "text" {
 			if w.key == "hex" {
