@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -183,9 +185,10 @@ var answerBreaks = []breakage{
 	{cmSide, active, Config{}, func(s *scene) {
 		message(s, "mra3", func(m *cm.MRA) { m.Of = cm.OfREQ })
 	}},
-	{cmRejected, active, Config{}, func(s *scene) {
-		s.wait(time.Second)
-		s.datagram("rep2", passive, &cm.REP{Header: cm.Header{TID: 79}, LocalID: 0xB3, RemoteID: 0xA3, QPN: 0x43, ResponderResources: 4, InitiatorDepth: 4})
+	{cmRejected, passive, Config{}, func(s *scene) {
+		rep := s.datagram("rep2", passive, &cm.REP{Header: cm.Header{TID: 79}, LocalID: 0xB3, RemoteID: 0xA3, QPN: 0x43, ResponderResources: 4, InitiatorDepth: 4})
+		rep.at = s.step("rej2").at + 2*time.Second
+		slices.SortStableFunc(s.steps, func(a, b *step) int { return cmp.Compare(a.at, b.at) })
 	}},
 	{cmReject, active, Config{}, func(s *scene) {
 		message(s, "rej4", func(m *cm.REJ) { m.InfoLen = 0 })

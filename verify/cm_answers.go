@@ -57,7 +57,7 @@ func (v *Verifier) tooSoon(p *packet, local cm.CommID) {
 func (v *Verifier) goesOn(p *packet, x *exchange) {
 	from := x.end(p.Frame.Src)
 	r := x.rejected[from]
-	if r == nil || r.tid != x.req.TID || p.Time.Sub(r.at) <= fatalGrace {
+	if r == nil || !p.out || r.tid != x.req.TID || p.Time.Sub(r.at) <= fatalGrace {
 		return
 	}
 	for k, s := range x.sent {

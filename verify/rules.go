@@ -211,7 +211,7 @@ var rules = []Rule{
 	{cmLate, "12.6.5", Management, Note, wholeAtHost | Clock, "A REQ, REP, DREQ or LAP is answered in the time that the peer has for its answer, or that its MRA has asked for."},
 	{cmUnasked, "12.9.7", Management, Error, whole, "A message has a cause: an RTU, and a REJ or MRA of a REP, has a REP; a DREQ or LAP an RTU or REP; a DREP a DREQ; an APR, and an MRA of a LAP, a LAP."},
 	{cmSide, "12.9.7", Management, Error, anywhere, "REP, and REJ and MRA of a REQ, come from the passive end; RTU, and REJ and MRA of a REP, from the active one."},
-	{cmRejected, "12.9.7", Management, Error, whole | Clock, "An end that has sent a REJ does not go on with the handshake, unless its peer begins again."},
+	{cmRejected, "12.9.7", Management, Error, wholeAtHost | Clock, "An end that has sent a REJ does not go on with the handshake, unless its peer begins again."},
 	{cmReject, "12.6.7", Management, Error, anywhere, "A REJ because of a timeout has the GUID of its sender as additional information."},
 	{cmSIDR, "12.11", Management, Error, anywhere, "A SIDR_REP has the service ID of the SIDR_REQ, and names a queue pair if its status is valid."},
 	{cmIDs, "12.6", Management, Error, anywhere, "A message names both ends of its connection by the IDs that they chose."},
