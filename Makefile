@@ -67,9 +67,9 @@ foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: 
 	@scripts/need qemu-user
 	GOARCH=386 CGO_ENABLED=0 $(GO) test -vet=off -short $(GOTESTFLAGS) . ./internal/scenario ./bth/... ./mr ./cq ./cm ./qp ./link/...
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
-	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
+	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 20
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 50
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 20
 
 fuzz: ## every fuzz target for FUZZTIME (10s), two at a time
 	$(call run,internal/fuzz) -time $(FUZZTIME) $(FUZZ)

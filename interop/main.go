@@ -35,23 +35,24 @@ import (
 )
 
 type options struct {
-	kernels []string // the newest last
-	all     bool
-	run     *regexp.Regexp
-	verbose bool
-	keep    bool
-	count   int
-	between bool
-	seed    uint64
-	rocectl string
-	libs    string // the folder of our libibverbs.so.1, if there are cases with it
-	root    string // of the repository
-	out     string
-	scripts string            // folder of the guest's scripts
-	images  map[string]string // by kernel
-	hosts   []hostCase        // run when the other cases have
-	files   map[string]string // for the guests, by their paths there
-	meter   *progress.Meter
+	kernels  []string // the newest last
+	all      bool
+	run      *regexp.Regexp
+	verbose  bool
+	keep     bool
+	count    int
+	between  bool
+	repaired bool
+	seed     uint64
+	rocectl  string
+	libs     string // the folder of our libibverbs.so.1, if there are cases with it
+	root     string // of the repository
+	out      string
+	scripts  string            // folder of the guest's scripts
+	images   map[string]string // by kernel
+	hosts    []hostCase        // run when the other cases have
+	files    map[string]string // for the guests, by their paths there
+	meter    *progress.Meter
 }
 
 func main() {
@@ -75,6 +76,7 @@ func realMain() (code int, err error) {
 	flag.IntVar(&o.count, "count", 1, "run every case this many times; one row, the first failure counts")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case, one more in each that follows")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
+	flag.BoolVar(&o.repaired, "repaired", false, "all cases with --recovery, not one condition for each tool and role")
 	flag.BoolVar(&o.between, "between", false, "all cases of rocectl impair between two guests, not just one")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -87,7 +89,7 @@ func realMain() (code int, err error) {
 
 	var chosen []testCase
 	for _, c := range allCases() {
-		if o.run.MatchString(c.name()) && (c.between.rules == "" || c.between.brief || o.between) {
+		if o.run.MatchString(c.name()) && (o.between || c.between.rules == "" || c.between.brief) && (o.repaired || !c.spare()) {
 			chosen = append(chosen, c)
 		}
 	}
