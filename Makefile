@@ -55,11 +55,12 @@ test: ## vet and every test that needs no privilege
 	$(GO) test $(GOTESTFLAGS) -tags purego ./bth/...
 	$(GO) test -C metrics $(GOTESTFLAGS) ./...
 
-# The house has no goroutine start in bth, cm and qp, so nothing can race there. Test and lint
-# have vetted everything.
+# The house has no goroutine start in bth, cm and qp, so nothing can race there, nor in the other
+# packages without goroutines. The tools race in internal/tools and internal/impair: rocectl only
+# has their flags. Test and lint have vetted everything.
 race: ## the same tests under the race detector, where there are goroutines
 	@scripts/need gcc libc6-dev
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 20m $(GOTESTFLAGS) $$($(GO) list ./... | grep -vE '/(internal/house|bth|cm|qp)(/|$$)')
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 20m $(GOTESTFLAGS) $$($(GO) list ./... | grep -vE '/(internal/(house|conntrack|recent|psngap)|bth|cm|qp|cmd)(/|$$)')
 
 # With 32 bits as they are, on an amd64 kernel; big-endian and arm64 emulated, the engine
 # with few seeds.

@@ -178,6 +178,7 @@ func TestFrozenPeer(t *testing.T) {
 		if took, limit := time.Since(start), end[0].Sub(asked[0]); !errors.Is(err, lnd.ErrUnreachable) || took < 49*time.Second/4 || took > limit {
 			t.Errorf("after %v: %v; want %v in 12.25 s or more, and less than the captured %v", took, err, lnd.ErrUnreachable, limit)
 		}
+		synctest.Wait() // the refusal is sent
 		sent := p.take()
 		got, at := messages[*cm.REQ](sent, host1)
 		if len(got) < 2 {
