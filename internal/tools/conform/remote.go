@@ -12,7 +12,6 @@ import (
 
 // actor is one end of a workload: an [end] of the tester, or one of the peer behind a control connection.
 type actor interface {
-	address() address
 	connect(ctx context.Context, peer address, t terms) error
 	fill(seed uint64, at, size int) error
 	sum(at, size int) (string, error)
@@ -152,8 +151,6 @@ func (c *control) create(s spec) (*far, error) {
 	}
 	return &far{c: c, qp: r.QP, at: *r.Address, token: r.Token}, nil
 }
-
-func (f *far) address() address { return f.at }
 
 func (f *far) connect(_ context.Context, peer address, t terms) error {
 	_, err := f.c.call(command{Do: "connect", QP: f.qp, Peer: &peer, Terms: &t})
