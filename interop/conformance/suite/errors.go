@@ -91,6 +91,7 @@ var errorTests = []Test{
 		w := a.wr(qp.Write, 0, 100, 0)
 		w.RKey += 1 << 8
 		a.answeredAs(a.post(w), cq.RemAccessErr)
+		b.inState(qp.Err) // a kernel that has sent its NAK may not be there yet, and would leave RESET for it
 		restart(a, b)
 		works(a, b)
 		works(b, a)
