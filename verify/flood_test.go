@@ -52,7 +52,7 @@ func (f *flood) shake(n int, a, b bth.QPN) {
 
 // part ends a connection.
 func (f *flood) part(n int, b bth.QPN) {
-	id, peer, tid := cm.CommID(2*n+1), cm.CommID(2*n+2), uint64(1<<32+n)
+	id, peer, tid := cm.CommID(2*n+1), cm.CommID(2*n+2), 1<<32+uint64(n)
 	f.judge(f.datagram("dreq", active, &cm.DREQ{Header: cm.Header{TID: tid}, LocalID: id, RemoteID: peer, RemoteQPN: b}))
 	f.judge(f.datagram("drep", passive, &cm.DREP{Header: cm.Header{TID: tid}, LocalID: peer, RemoteID: id}))
 }

@@ -247,8 +247,7 @@ func (f *conformFlags) wire(ctx context.Context, quiet time.Duration) (*script.W
 	w := scripted.WireConfig{Dev: f.dev.Dev, Link: f.dev.Link, Peer: f.cfg.Host, Quiet: quiet}
 	switch {
 	case f.cfg.Host.IsLoopback() && f.cfg.Host.Is4(): // which no interface leads to
-		own := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		p, err := udp.Open(udp.Config{Addr: own})
+		p, own, err := openFree(1, func(a netip.Addr) (link.Port, error) { return udp.Open(udp.Config{Addr: a}) })
 		if err != nil {
 			return nil, err
 		}
@@ -300,21 +299,29 @@ func (f *conformFlags) write(out io.Writer, card *conform.Card) error {
 // lineRate is the rate of the line in Gb/s where congestion control is on only to have notifications.
 const lineRate = 10
 
-// startSelf starts a peer in this process, on the first free address of the loopback.
-func (f *conformFlags) startSelf(ctx context.Context) (stop func(), err error) {
-	f.dev.Link, f.dev.Dev = "udp", ""
-	options := roce.Options{Congestion: &roce.DCQCN{LineRate: lineRate * qp.Gbps}} // so that it sends CNPs
-	var d *roce.Device
+// openFree opens something that wants an address for itself, on the first free one of 127.0.third.0/24. It leaves out the
+// address that all programs take.
+func openFree[T any](third byte, open func(netip.Addr) (T, error)) (v T, at netip.Addr, err error) {
 	for last := byte(2); last < 32; last++ {
-		if f.cfg.Host = netip.AddrFrom4([4]byte{127, 0, 0, last}); d == nil {
-			if d, err = roce.OpenAddr(f.cfg.Host, roce.InterfaceConfig{Options: options, Exclusive: true}); err == nil {
-				break
-			}
+		at = netip.AddrFrom4([4]byte{127, 0, third, last})
+		if v, err = open(at); err == nil {
+			return v, at, nil
 		}
 	}
+	return v, at, fmt.Errorf("no address of the loopback is free: %w", err)
+}
+
+// startSelf starts a peer in this process.
+func (f *conformFlags) startSelf(ctx context.Context) (stop func(), err error) {
+	options := roce.Options{Congestion: &roce.DCQCN{LineRate: lineRate * qp.Gbps}} // so that it sends CNPs
+	d, host, err := openFree(0, func(a netip.Addr) (*roce.Device, error) {
+		return roce.OpenAddr(a, roce.InterfaceConfig{Options: options, Exclusive: true})
+	})
 	if err != nil {
-		return nil, fmt.Errorf("no address of the loopback is free for the peer: %w", err)
+		return nil, err
 	}
+	f.cfg.Host = host
+	f.dev.Link, f.dev.Dev = "udp", ""
 	ctx, cancel := context.WithCancel(ctx)
 	at, ended := make(chan netip.AddrPort, 1), make(chan error, 1)
 	go func() {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"regexp"
@@ -215,7 +216,7 @@ func TestServerBounds(t *testing.T) {
 	if _, err := c.create(s); err == nil || !strings.Contains(err.Error(), "there already") {
 		t.Errorf("too many queue pairs: %v", err)
 	}
-	for _, w := range []work{{Op: "send", At: 60, Size: 8, Count: 1}, {Op: "send", Size: -1, Count: 1}, {Op: "send", Size: 8, Step: 1 << 60, Count: 2}, {Op: "send", Size: 8, Count: 1 << 30}, {Op: "x", Size: 8, Count: 1}} {
+	for _, w := range []work{{Op: "send", At: 60, Size: 8, Count: 1}, {Op: "send", Size: -1, Count: 1}, {Op: "send", Size: 8, Step: math.MaxInt, Count: 2}, {Op: "send", Size: 8, Count: 1 << 30}, {Op: "x", Size: 8, Count: 1}} {
 		if err := f.post(w); err == nil {
 			t.Errorf("%+v was posted", w)
 		}
