@@ -106,6 +106,20 @@ func (s *idents) judge(now mono.Time, id uint16) trust {
 	return weak
 }
 
+// follows reports whether judge would trust a packet in full and change only what follow
+// changes: nearly every packet of a batch but the first.
+func (s *idents) follows(now mono.Time, id uint16) bool {
+	return now == s.at && id-s.last+identBehind < identAhead+identBehind && s.run >= max(s.need, identRun) && s.run < identForget-1 && s.before <= identBatch
+}
+
+// follow records a packet that follows.
+func (s *idents) follow(id uint16) {
+	if id-s.last < identAhead {
+		s.last = id
+	}
+	s.run++
+}
+
 // handleSolvedID processes a packet of the peer whose Identification had to be solved for,
 // unless that does not fit: then the packet counts as damaged.
 func (q *QP) handleSolvedID(now mono.Time, p *frame.Packet, id uint16) {

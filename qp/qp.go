@@ -445,33 +445,38 @@ func (q *QP) packets(kind opKind, length uint32) int {
 // stranger can copy the BTH of the peer's packets, but a packet in another envelope has no
 // pass.
 func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
-	switch {
-	case !p.Has(&q.pass) || q.mig.watch:
+	if !p.Has(&q.pass) || q.mig.watch {
 		q.handleFirst(now, p)
-	case p.Info.Flags&bth.Request != 0:
+		return
+	}
+	id, unseen := p.UnseenID()
+	if unseen && !q.idents.follows(now, id) {
+		q.handleSolvedID(now, p, id)
+		return
+	}
+	expect, acked := q.responder.expect, q.requester.acked
+	if p.Info.Flags&bth.Request != 0 {
 		q.handleRequest(now, p)
-	default:
+	} else {
 		q.handleResponse(now, p)
+	}
+	if unseen && (q.responder.expect != expect || q.requester.acked != acked) {
+		q.idents.follow(id)
 	}
 }
 
 // handleFirst is HandlePacket for a packet without the pass.
 func (q *QP) handleFirst(now mono.Time, p *frame.Packet) {
-	if q.typ == RC && p.Info.Transport == bth.RC && p.Src == q.peerGID && p.Dst == q.ownGID && !q.mig.watch && !p.CE() {
-		// The short way, for nearly every packet.
-		if id, unseen := p.UnseenID(); unseen {
-			q.handleSolvedID(now, p, id)
-			return
-		}
-		p.SetPass(&q.pass)
-		if p.Info.Flags&bth.Request != 0 {
-			q.handleRequest(now, p)
-		} else {
-			q.handleResponse(now, p)
-		}
+	if q.typ != RC || p.Info.Transport != bth.RC || p.Src != q.peerGID || p.Dst != q.ownGID || q.mig.watch || p.CE() {
+		q.handleOther(now, p)
 		return
 	}
-	q.handleOther(now, p)
+	p.SetPass(&q.pass)
+	if id, unseen := p.UnseenID(); unseen {
+		q.handleSolvedID(now, p, id)
+		return
+	}
+	q.handleAdmitted(now, p)
 }
 
 // Confirms reports whether a packet shows that its sender knows the first PSN of the
