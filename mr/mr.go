@@ -84,6 +84,7 @@ type MR struct {
 	inPlace bool         // Options.InPlace
 	mapping *mapping     // of one that is registered by work requests
 	null    bool         // it has no memory
+	special bool         // watched, foreign or null: not simply copied
 	users   atomic.Int32 // parts of VALID indirect regions that it is the region of
 
 	persist func([]byte) error // Options.Persist

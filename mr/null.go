@@ -25,7 +25,7 @@ func (t *Table) RegisterNull(pd *PD) (*MR, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.null = true
+	m.null, m.special = true, true
 	m.length.Store(math.MaxInt)
 	m.access.Store(uint32(LocalWrite))
 	m.g.length, m.g.access = math.MaxUint64, LocalWrite

@@ -129,6 +129,7 @@ func (m *MR) use(buf []byte, acc Access, opt Options) {
 	m.iova.Store(iova)
 	m.length.Store(int64(len(buf)))
 	m.watched, m.foreign = acc&Watched != 0, opt.Foreign
+	m.special = m.watched || m.foreign
 	m.table.lends += lends(opt.InPlace) - lends(m.inPlace)
 	m.inPlace = opt.InPlace
 	m.access.Store(uint32(acc))

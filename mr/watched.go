@@ -96,27 +96,40 @@ func around(b []byte) (w *uint64, at int) {
 
 // get copies out of a piece of the region's memory.
 func (m *MR) get(dst, b []byte) Fault {
-	switch {
-	case m.watched:
-		LoadWords(dst, b)
-	case m.foreign:
-		return getForeign(dst, b)
-	default:
-		copy(dst, b)
+	if m.special {
+		return m.getSpecial(dst, b)
 	}
+	copy(dst, b)
 	return OK
 }
 
 // put copies into a piece of the region's memory.
 func (m *MR) put(b, src []byte) Fault {
+	if m.special {
+		return m.putSpecial(b, src)
+	}
+	copy(b, src)
+	return OK
+}
+
+func (m *MR) getSpecial(dst, b []byte) Fault {
+	switch {
+	case m.watched:
+		LoadWords(dst, b)
+	case m.foreign:
+		return getForeign(dst, b)
+	default: // b is zeros
+		copy(dst, b)
+	}
+	return OK
+}
+
+func (m *MR) putSpecial(b, src []byte) Fault {
 	switch {
 	case m.watched:
 		StoreWords(b[:len(src)], src)
 	case m.foreign:
 		return putForeign(b, src)
-	case m.null: // b is zeros
-	default:
-		copy(b, src)
 	}
-	return OK
+	return OK // there is no memory, and what is put is forgotten
 }
