@@ -37,7 +37,7 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 		}
 	}
 	var q *QP // of the previous frame
-	checked := 0
+	checked, received := 0, uint64(0)
 	for i := range frames {
 		f := &frames[i]
 		if i == checked {
@@ -45,11 +45,31 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 		}
 		if q != nil && f.Intact && s.packet.Next(f.Data, f.Env, f.Segment) {
 			s.packet.SetIntact()
-			s.handle(now, q)
+			if s.packet.Info.Transport == bth.UD {
+				s.handle(now, q)
+			} else {
+				q.engine.HandlePacket(now, &s.packet)
+			}
 			continue
 		}
+		if q != nil {
+			s.noteAccepted(now, received)
+		}
 		q = s.receive(now, f, layout, fromPort)
+		received = s.counters.RcvdPkts
 	}
+	if q != nil {
+		s.noteAccepted(now, received)
+	}
+}
+
+// noteAccepted notes that queue pairs have accepted packets, if RcvdPkts is not what it was. Only
+// accepted packets count: a stranger must not slow down the handshakes of others.
+func (s *Shard) noteAccepted(now mono.Time, received uint64) (accepted bool) {
+	if accepted = s.counters.RcvdPkts != received; accepted {
+		s.dataAt = now
+	}
+	return accepted
 }
 
 // origin is the source of a packet.
@@ -180,10 +200,7 @@ func (s *Shard) handle(now mono.Time, q *QP) (accepted bool) {
 	if dropped := s.counters.UDNoReceive != noReceive; dropped || q.dry != 0 {
 		q.noteReceive(dropped)
 	}
-	if accepted = s.counters.RcvdPkts != received; accepted { // only accepted ones: a stranger must not slow down the handshakes of others
-		s.dataAt = now
-	}
-	return accepted
+	return s.noteAccepted(now, received)
 }
 
 // intact reports whether the P_Key and the ICRC of the current packet are right. If q is not
