@@ -9,15 +9,15 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// postAll posts the work requests of a list up to the first refused one, and
-// returns the number of queued ones.
-func postAll(list int, post func(i int) error) (n int, err error) {
-	for n = range list {
-		if err := post(n); err != nil {
+// postRecvs posts the receives of a list up to the first refused one, and returns the number of
+// queued ones.
+func postRecvs(to interface{ PostRecv(*RecvWR) error }, wrs []RecvWR) (n int, err error) {
+	for n = range wrs {
+		if err := to.PostRecv(&wrs[n]); err != nil {
 			return n, inList(n, err)
 		}
 	}
-	return list, nil
+	return len(wrs), nil
 }
 
 // inList adds the place in the list to the error of a refused work request.
@@ -43,16 +43,21 @@ func inList(i int, err error) error {
 //     bytes, or for a datagram more than the MTU;
 //   - ENOMEM: the send queue is full.
 func (q *QP) PostSend(wr *SendWR) error {
-	return q.post(func(e *qp.QP) error { return q.postSend(e, wr) })
+	return q.post(1, func(e *qp.QP) error { return q.postSend(e, wr) })
 }
 
 // PostSends queues several work requests with one doorbell (ibv_post_send of a list). It
 // stops at the first refused work request, wrs[n] (bad_wr), and returns n: those before it
 // are queued, it and those after it are not.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
-	err = q.post(func(e *qp.QP) error {
-		n, err = postAll(len(wrs), func(i int) error { return q.postSend(e, &wrs[i]) })
-		return err
+	err = q.post(len(wrs), func(e *qp.QP) error {
+		for n = range wrs {
+			if err := q.postSend(e, &wrs[n]); err != nil {
+				return inList(n, err)
+			}
+		}
+		n = len(wrs)
+		return nil
 	})
 	return n, err
 }
@@ -82,19 +87,19 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 // first refused receive, wrs[n], and returns n.
 func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
 	err = q.nic.Locked(func(e *qp.QP) error {
-		n, err = postAll(len(wrs), func(i int) error { return e.PostRecv(&wrs[i]) })
+		n, err = postRecvs(e, wrs)
 		return err
 	})
 	return n, err
 }
 
-// post runs f on the engine and sends the resulting packets. An XRC target accepts no work
+// post runs f, which posts n work requests, on the engine and sends the resulting packets. An XRC target accepts no work
 // requests and sends nothing.
-func (q *QP) post(f func(*qp.QP) error) error {
+func (q *QP) post(n int, f func(*qp.QP) error) error {
 	if q.target != nil {
 		return q.nic.Locked(f)
 	}
-	return q.nic.Post(f)
+	return q.nic.Post(n, f)
 }
 
 // Task is a list of work requests for one queue of a queue pair (struct ibv_exp_task): sends or

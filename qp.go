@@ -266,7 +266,7 @@ func (q *QP) SRQ() *SRQ { return q.srq }
 // completes with WR_FLUSH_ERR. It fails with ENOENT if there is none with this
 // ID. The verbs have no such call.
 func (q *QP) CancelRecv(id uint64) error {
-	return q.post(func(e *qp.QP) error { return e.CancelRecv(id) })
+	return q.post(1, func(e *qp.QP) error { return e.CancelRecv(id) })
 }
 
 // Modify changes attributes and state (ibv_modify_qp): all of them or, if it

@@ -155,7 +155,7 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 // refused receive, wrs[n] (bad_wr), and returns n.
 func (s *SRQ) PostRecvs(wrs []RecvWR) (n int, err error) {
 	err = s.locked(func() error {
-		n, err = postAll(len(wrs), func(i int) error { return s.engine.PostRecv(&wrs[i]) })
+		n, err = postRecvs(s.engine, wrs)
 		return err
 	})
 	return n, err

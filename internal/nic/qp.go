@@ -142,9 +142,9 @@ func (q *QP) SetClosed() { q.closed = true }
 // FindQP returns the queue pair with a number, or nil. The caller has stopped the NIC.
 func (n *NIC) FindQP(num bth.QPN) *QP { return n.demux.find(num) }
 
-// Post runs f on the engine and sends the resulting packets: the doorbell. It fails
-// with errs.ErrClosed if the queue pair or the NIC is closed.
-func (q *QP) Post(f func(*qp.QP) error) error { return q.shard.post(q, f) }
+// Post runs f, which posts n work requests, on the engine and sends the resulting packets: the
+// doorbell. It fails with errs.ErrClosed if the queue pair or the NIC is closed.
+func (q *QP) Post(n int, f func(*qp.QP) error) error { return q.shard.post(q, n, f) }
 
 // Locked runs f, which may post receives, on the engine under the lock of the shard, if the
 // queue pair exists.

@@ -38,7 +38,7 @@ type Shard struct {
 	commits  uint64 // committed packets; shows whether the port has room again
 	flushed  uint64 // of them handed to the driver
 
-	unbuilt     int       // posts whose packets are not built yet
+	unbuilt     int       // work requests whose packets are not built yet
 	deferred    bool      // packets wait to be built or flushed, while no goroutine sleeps: Config.Lazy, or gather
 	immediate   int       // posts since the last poll that were sent at once because the goroutine slept
 	refused     bool      // the port, or the loopback, had no room

@@ -135,8 +135,8 @@ func (s *Shard) defers(now mono.Time) bool {
 	return false
 }
 
-// post runs f on a queue pair's engine and sends the packets that result: the doorbell.
-func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
+// post runs f, which posts n work requests, on a queue pair's engine and sends the packets that result: the doorbell.
+func (s *Shard) post(q *QP, n int, f func(*qp.QP) error) error {
 	s.mu.Lock()
 	if s.nic.closed || q.closed {
 		s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *Shard) post(q *QP, f func(*qp.QP) error) error {
 	}
 	s.called(now)
 	gathers := s.gathers(now)
-	if (gathers || s.nic.lazy && s.defers(now)) && s.fits(now) {
+	if (gathers || s.nic.lazy && s.defers(now)) && s.fits(now, n) {
 		s.deferred = true
 		s.conclude(now)
 		return err
@@ -184,14 +184,14 @@ func (s *Shard) PostAll(qps []*QP, f func() (int, error)) (bad int, err error) {
 	return bad, err
 }
 
-// maxUnbuilt is the number of deferred posts whose packets are built together, because a queue pair
-// builds many packets faster than one at a time.
+// maxUnbuilt is the number of deferred work requests whose packets are built together: a queue pair builds
+// many packets faster than one at a time, and of more work requests the first have left the cache.
 const maxUnbuilt = 16
 
-// fits reports whether a deferred post can still wait, because a batch of the port has
+// fits reports whether a deferred post of n work requests can still wait, because a batch of the port has
 // room for it.
-func (s *Shard) fits(now mono.Time) bool {
-	if s.unbuilt++; s.unbuilt < maxUnbuilt {
+func (s *Shard) fits(now mono.Time, n int) bool {
+	if s.unbuilt += n; s.unbuilt < maxUnbuilt {
 		return true
 	}
 	s.build(now)
