@@ -33,7 +33,7 @@ type Envelope struct {
 // when Src, Dst or SrcPort have changed.
 func (e *Envelope) Seal() {
 	e.crc = unseenCRC(&e.Src, &e.Dst, e.SrcPort, 0)
-	if e.Src.Is4() {
+	if is4(&e.Src) {
 		e.crc ^= crcIPv4Len.of(ipv4Len) // its total length was not zero
 	}
 }
@@ -42,7 +42,7 @@ func (e *Envelope) Seal() {
 // length and an identification.
 func (e *Envelope) register(length, id uint16) bth.CRC {
 	c := e.crc ^ crcUDPLen.of(length)
-	if e.Src.Is4() {
+	if is4(&e.Src) {
 		return c ^ crcIPv4Len.of(length+ipv4Len) ^ crcIPv4ID.of(id)
 	}
 	return c ^ crcIPv6Len.of(length)
@@ -60,7 +60,7 @@ func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 	length := uint16(n) + bth.ICRCLen + udpLen
 	zero := e.register(length, 0) // to which an identification of zero adds nothing
 	c := [4]bth.CRC{zero, zero, zero, zero}
-	if e.Src.Is4() {
+	if is4(&e.Src) {
 		for k := range c {
 			c[k] ^= crcIPv4ID.of(e.ID + i[k])
 		}

@@ -276,11 +276,14 @@ func (p *Packet) SetIntact() {
 	}
 }
 
+// is4 is g.Is4 without a copy of g: every packet asks.
+func is4(g *bth.GID) bool { return le.Uint64(g[:]) == 0 && be.Uint32(g[8:]) == 0xFFFF }
+
 // UnseenID returns the IPv4 Identification that CheckICRC has computed for a packet with a
 // right ICRC; unseen is false if the driver has read it from the headers. For a damaged
 // packet it is random.
 func (p *Packet) UnseenID() (id uint16, unseen bool) {
-	if len(p.IP) != 0 || p.env != nil && p.env.IDSeen || !p.Src.Is4() {
+	if len(p.IP) != 0 || p.env != nil && p.env.IDSeen || !is4(&p.Src) {
 		return 0, false
 	}
 	return p.id, true
@@ -331,15 +334,15 @@ func (p *Packet) headerCRC() header {
 	switch {
 	case p.env != nil:
 		id := p.env.ID + p.segment
-		is4 := p.Src.Is4()
+		v4 := is4(&p.Src)
 		return header{
 			crc: p.env.register(length, id), ok: true, id: id,
-			unseen: is4 && !p.env.IDSeen, merged: is4 && p.env.IDSeen && p.env.IDMerged && p.segment > 0,
+			unseen: v4 && !p.env.IDSeen, merged: v4 && p.env.IDSeen && p.env.IDMerged && p.segment > 0,
 		}
 	case len(p.IP) == ipv4Len, len(p.IP) == ipv6Len:
 		return header{crc: maskedCRC(p.IP, p.SrcPort, length), ok: true}
 	case len(p.IP) == 0:
-		return header{crc: unseenCRC(&p.Src, &p.Dst, p.SrcPort, length), ok: true, unseen: p.Src.Is4()}
+		return header{crc: unseenCRC(&p.Src, &p.Dst, p.SrcPort, length), ok: true, unseen: is4(&p.Src)}
 	}
 	return header{}
 }

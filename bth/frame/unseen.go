@@ -16,7 +16,7 @@ import (
 // two addresses, with IPv4 identification 0 and not to be fragmented.
 func unseenCRC(src, dst *bth.GID, sport, length uint16) bth.CRC {
 	var ip [ipv6Len]byte
-	if src.Is4() {
+	if is4(src) {
 		ip[0], ip[9] = 0x45, protoUDP
 		be.PutUint16(ip[2:], length+ipv4Len)
 		be.PutUint16(ip[6:], dontFragment)
@@ -39,7 +39,7 @@ func unseenCRC(src, dst *bth.GID, sport, length uint16) bth.CRC {
 // packet with probability 2^-16, less if the caller knows which identification
 // to expect.
 func (p *Packet) RecoverIPv4ID() (id uint16, ok bool) {
-	if !p.Src.Is4() {
+	if !is4(&p.Src) {
 		return 0, false
 	}
 	c := p.bodyCRC(unseenCRC(&p.Src, &p.Dst, p.SrcPort, uint16(len(p.Data))+udpLen))
