@@ -450,18 +450,15 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		return
 	}
 	id, unseen := p.UnseenID()
-	if unseen && !q.idents.follows(now, id) {
+	switch {
+	case unseen && q.idents.follows(now, id):
+		q.handleFollowing(now, p, id)
+	case unseen:
 		q.handleSolvedID(now, p, id)
-		return
-	}
-	expect, acked := q.responder.expect, q.requester.acked
-	if p.Info.Flags&bth.Request != 0 {
+	case p.Info.Flags&bth.Request != 0:
 		q.handleRequest(now, p)
-	} else {
+	default:
 		q.handleResponse(now, p)
-	}
-	if unseen && (q.responder.expect != expect || q.requester.acked != acked) {
-		q.idents.follow(id)
 	}
 }
 

@@ -54,6 +54,28 @@ func Part(b []byte) uint8 {
 // ManagementPart is the [Part] of management datagrams, each of which may be for another process.
 const ManagementPart = Slots
 
+// Dest is where a packet goes at a peer.
+type Dest struct {
+	Part uint8
+	qp   uint32 // the word of the BTH with the queue pair; 0 for management datagrams
+}
+
+// DestOf returns the destination of a packet, which begins with the BTH.
+func DestOf(b []byte) Dest {
+	d := Dest{Part: Part(b)}
+	if d.Part != ManagementPart && len(b) >= bth.BTHLen {
+		d.qp = qpWord(b)
+	}
+	return d
+}
+
+// Is reports whether a packet is for the same queue pair, and no management datagram. It may be false
+// for one that is.
+func (d Dest) Is(b []byte) bool { return d.qp != 0 && len(b) >= bth.BTHLen && qpWord(b) == d.qp }
+
+// qpWord returns the second word of a BTH as it lies in memory.
+func qpWord(b []byte) uint32 { return binary.NativeEndian.Uint32(b[4:]) }
+
 // Spread tells a sender whether a peer may be several processes that share an address: a few
 // processes have queue pairs in few parts. For such a peer the sender separates packets for
 // different parts. For a peer with queue pairs in many parts, which usually does not share, it

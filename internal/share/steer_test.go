@@ -139,3 +139,24 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
+
+// A packet for the same queue pair needs no look at the parts, a management datagram always does.
+func TestDestIs(t *testing.T) {
+	packet := func(n bth.QPN) []byte {
+		b := make([]byte, bth.BTHLen)
+		bth.PutBTH(b, bth.RCSendOnly, 0, 0, bth.DefaultPKey, n, 0)
+		return b
+	}
+	for _, c := range []struct {
+		a, b bth.QPN
+		want bool
+	}{{0x1234, 0x1234, true}, {0x1234, 0x1274, false}, {0x1234, 0x1235, false}, {bth.QPNGSI, bth.QPNGSI, false}, {0x1234, bth.QPNGSI, false}} {
+		d := DestOf(packet(c.a))
+		if got := d.Is(packet(c.b)); got != c.want || d.Part != Part(packet(c.a)) {
+			t.Errorf("%v after %v: %v, part %d", c.b, c.a, got, d.Part)
+		}
+	}
+	if d := DestOf([]byte{1}); d.Is([]byte{1}) {
+		t.Error("a packet without a BTH has a queue pair")
+	}
+}

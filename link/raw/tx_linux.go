@@ -20,13 +20,13 @@ import (
 // packets one right behind the other.
 type message struct {
 	path   *frame.Path
-	at     int   // start of its Ethernet header
-	header int   // bytes of headers, Ethernet to UDP
-	size   int   // of each body but the last, which may be shorter
-	body   int   // bytes of all bodies
-	count  int   // packets
-	open   bool  // another packet may join
-	part   uint8 // part of the peer of its packets: see share.Part
+	at     int        // start of its Ethernet header
+	header int        // bytes of headers, Ethernet to UDP
+	size   int        // of each body but the last, which may be shorter
+	body   int        // bytes of all bodies
+	count  int        // packets
+	open   bool       // another packet may join
+	dest   share.Dest // of its packets
 }
 
 // tx is the transmit side of a Port. It belongs to the owner.
@@ -215,7 +215,7 @@ func (p *Port) Commit() {
 	case t.joins && !t.late && !changed:
 		n := len(t.lent) - t.header
 		m := &t.queue[len(t.queue)-1]
-		if t.spread.Apart(m.part, share.Part(t.lent[t.header:])) {
+		if body := t.lent[t.header:]; !m.dest.Is(body) && t.spread.Apart(m.dest.Part, share.Part(body)) {
 			p.part(true)
 			break
 		}
@@ -243,9 +243,9 @@ func (t *tx) supersGo(path *frame.Path) bool {
 // add queues the lent packet as a message.
 func (t *tx) add(open bool) {
 	at, n := t.end+gso.VnetLen, len(t.lent)-t.header
-	part := share.Part(t.room[at+t.header : at+len(t.lent)]) // the lent packet may have been moved here
-	open = open && part != share.ManagementPart
-	t.queue = append(t.queue, message{path: t.path, at: at, header: t.header, size: n, body: n, count: 1, open: open, part: part})
+	dest := share.DestOf(t.room[at+t.header : at+len(t.lent)]) // the lent packet may have been moved here
+	open = open && dest.Part != share.ManagementPart
+	t.queue = append(t.queue, message{path: t.path, at: at, header: t.header, size: n, body: n, count: 1, open: open, dest: dest})
 	t.end = at + len(t.lent)
 }
 

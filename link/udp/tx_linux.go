@@ -33,11 +33,10 @@ const (
 // leave as one super-packet. All are for one part of the peer, because its kernel
 // delivers a super-packet by the first packet.
 type message struct {
-	at, end int    // in the arena
-	size    int    // bytes of every packet but the last
-	count   int    // of packets
-	part    uint8  // part of the peer of the first packet: see share.Part
-	qp      uint32 // the word of the first packet's BTH with the destination QP; 0: none to compare with
+	at, end int        // in the arena
+	size    int        // bytes of every packet but the last
+	count   int        // of packets
+	dest    share.Dest // of the first packet
 	split   bool
 	errno   unix.Errno  // reason of the split, if super-packets may not work
 	path    *frame.Path // of its first packet
@@ -193,7 +192,7 @@ func (p *Port) Commit() {
 		t.lost.Add(1)
 	case t.appends:
 		m := &t.queue[t.queued-1]
-		if !m.sameQP(t.lent) && t.apartFor(m.part, share.Part(t.lent)) {
+		if !m.dest.Is(t.lent) && t.apartFor(m.dest.Part, share.Part(t.lent)) {
 			t.begin(m.end, n)
 			repair(t.path, t.lent, uint16(m.count), 0)
 			break
@@ -208,14 +207,6 @@ func (p *Port) Commit() {
 	t.lent = nil
 }
 
-// destQP returns the word of the BTH with the destination QP, as it lies in memory.
-func destQP(b []byte) uint32 { return binary.NativeEndian.Uint32(b[bth.BTHLen-8:]) }
-
-// sameQP reports whether a packet is for the queue pair of the message's first packet, and none of management.
-func (m *message) sameQP(b []byte) bool {
-	return m.qp != 0 && len(b) >= bth.BTHLen && destQP(b) == m.qp
-}
-
 // apartFor reports whether a packet for part b of the peer must not follow one for part a in a super-packet.
 func (t *tx) apartFor(a, b uint8) bool {
 	if t.undivided && a != share.ManagementPart {
@@ -228,12 +219,9 @@ func (t *tx) apartFor(a, b uint8) bool {
 func (t *tx) begin(at, n int) {
 	m := &t.queue[t.queued]
 	m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = at, at+n, n, 1, false, 0, t.path, t.dest
-	m.part, m.qp = share.Part(t.lent), 0
-	if n >= bth.BTHLen && m.part != share.ManagementPart {
-		m.qp = destQP(t.lent)
-	}
+	m.dest = share.DestOf(t.lent)
 	t.queued++
-	t.open = n > 0 && !t.alone && m.part != share.ManagementPart
+	t.open = n > 0 && !t.alone && m.dest.Part != share.ManagementPart
 	t.tail = (m.end + alignment - 1) &^ (alignment - 1)
 }
 
