@@ -96,6 +96,9 @@ func openEnds(c Config) ([2]end, error) {
 	if c.B == (Interface{}) {
 		return redirect(c.A, c.Buffer)
 	}
+	if err := unfit(c.A, c.B); err != nil {
+		return [2]end{}, err
+	}
 	a, err := open(c.A, c.Buffer, c.Trace != nil)
 	if err != nil {
 		return [2]end{}, err
@@ -104,11 +107,6 @@ func openEnds(c Config) ([2]end, error) {
 	if err != nil {
 		a.close()
 		return [2]end{}, err
-	}
-	if sameInterface(a, b) {
-		a.close()
-		b.close()
-		return [2]end{}, fmt.Errorf("impair: %s and %s are one interface", c.A, c.B)
 	}
 	if a.mtu != b.mtu {
 		c.Note(fmt.Sprintf("the MTU of %s is %d, that of %s %d: larger frames than fit do not pass", a.of, a.mtu, b.of, b.mtu))
@@ -125,6 +123,7 @@ type bridge struct {
 	down   [2]bool
 	wake   int
 
+	looked   mono.Time               // when both interfaces were looked at
 	tag      uint64                  // of the last frame
 	segments [gso.MaxSegments][]byte // of a super-packet
 
@@ -148,6 +147,9 @@ func (b *bridge) now() mono.Time { return mono.Time(time.Since(b.start)) }
 func (b *bridge) run(ctx context.Context) error {
 	b.arrivals = make(map[uint64]arrival)
 	for ctx.Err() == nil {
+		if err := b.watch(); err != nil {
+			return err
+		}
 		busy := false
 		for i, s := range b.ends {
 			n, changed, err := s.receive()
@@ -170,14 +172,41 @@ func (b *bridge) run(ctx context.Context) error {
 		if busy {
 			continue
 		}
-		if b.cfg.Trace != nil {
-			if err := b.cfg.Trace.flush(); err != nil {
-				return fmt.Errorf("impair: the trace: %w", err)
-			}
+		if err := b.flushTrace(); err != nil {
+			return err
 		}
 		if err := b.sleep(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// glance is how often the bridge looks for an interface that is removed, or up again, of which the kernel says nothing to a
+// socket; also while the other interface is never silent.
+const glance = 200 * time.Millisecond
+
+// watch looks at the interfaces and at the file of the trace from time to time.
+func (b *bridge) watch() error {
+	now := b.now()
+	if now < b.looked.Add(glance) {
+		return nil
+	}
+	b.looked = now
+	for i := range b.ends {
+		if err := b.look(i); err != nil {
+			return err
+		}
+	}
+	return b.flushTrace()
+}
+
+func (b *bridge) flushTrace() error {
+	if b.cfg.Trace == nil {
+		return nil
+	}
+	if err := b.cfg.Trace.flush(); err != nil {
+		return fmt.Errorf("impair: the trace: %w", err)
 	}
 	return nil
 }
@@ -195,10 +224,6 @@ func (b *bridge) look(i int) error {
 	return nil
 }
 
-// glance is how often the bridge looks for an interface that is down or removed, of which the kernel
-// says nothing to a socket that waits.
-const glance = 200 * time.Millisecond
-
 // sleep waits for frames, for the time of one that is held back, or for the end.
 func (b *bridge) sleep() error {
 	d := glance
@@ -209,16 +234,8 @@ func (b *bridge) sleep() error {
 	}
 	p := []unix.PollFd{{Fd: int32(b.ends[0].descriptor()), Events: unix.POLLIN}, {Fd: int32(b.ends[1].descriptor()), Events: unix.POLLIN}, {Fd: int32(b.wake), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
-	n, err := unix.Ppoll(p, &ts, nil)
-	if err != nil && err != unix.EINTR {
+	if _, err := unix.Ppoll(p, &ts, nil); err != nil && err != unix.EINTR {
 		return fmt.Errorf("impair: poll: %w", err)
-	}
-	if n == 0 && d == glance {
-		for i := range b.ends {
-			if err := b.look(i); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

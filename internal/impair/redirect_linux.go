@@ -33,9 +33,10 @@ const mark = 0x524F4345
 
 // Offsets in struct __sk_buff, and what the programs return.
 const (
-	skbMark = 8
-	tcxNext = -1
-	ingress = 1 // BPF_F_INGRESS
+	skbMark        = 8
+	skbVLANPresent = 20 // the kernel takes the tag out of a frame before the hooks see it
+	tcxNext        = -1
+	ingress        = 1 // BPF_F_INGRESS
 )
 
 // redirected is what both ends have in common.
@@ -149,6 +150,8 @@ func divert(to int) asm.Instructions {
 		asm.Mov.Reg(asm.R6, asm.R1), // LoadAbs wants it there
 		asm.LoadMem(asm.R0, asm.R6, skbMark, asm.Word),
 		asm.JEq.Imm(asm.R0, mark, ours),
+		asm.LoadMem(asm.R0, asm.R6, skbVLANPresent, asm.Word),
+		asm.JNE.Imm(asm.R0, 0, next),
 		asm.LoadAbs(12, asm.Half),
 		asm.JEq.Imm(asm.R0, 0x0800, ipv4),
 		asm.JNE.Imm(asm.R0, 0x86DD, next),
@@ -260,8 +263,8 @@ func newTap(mtu int) (*tap, error) {
 		t.close()
 		return nil, err
 	}
-	for i := range t.room {
-		t.room[i] = make([]byte, mtu+14+2*vlanTag)
+	for i := range t.room { // for any frame: the MTU of the interface may grow, and pages never used cost nothing
+		t.room[i] = make([]byte, rxRoom)
 	}
 	return t, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -34,11 +33,12 @@ const (
 // socket is a packet socket of one interface. Promiscuous mode and everything else that it asks the
 // kernel for is the socket's, and ends with it.
 type socket struct {
-	of    Interface
-	fd    int
-	index int
-	mtu   int
-	count Side
+	of       Interface
+	fd       int
+	reserved int // a socket whose name is the reservation
+	index    int
+	mtu      int
+	count    Side
 
 	calls mmsg.Receiver
 	room  []byte // rxRoom for each message; pages never used cost nothing
@@ -91,7 +91,7 @@ func (i Interface) entered(f func() error) error {
 
 // open opens the socket of an interface. It takes nothing before bind.
 func open(i Interface, buffer int, stamps bool) (*socket, error) {
-	s := &socket{of: i, fd: -1, count: Side{Interface: i.String()}}
+	s := &socket{of: i, fd: -1, reserved: -1, count: Side{Interface: i.String()}}
 	err := i.entered(func() error { return s.setUp(buffer, stamps) })
 	if err != nil {
 		s.close()
@@ -121,6 +121,9 @@ func (s *socket) setUp(buffer int, stamps bool) error {
 			"take it out: ip link set "+s.of.Name+" nomaster")
 	}
 	s.index, s.mtu = ifi.Index, ifi.MTU
+	if s.reserved, err = reserve(s.of, s.index); err != nil {
+		return err
+	}
 	if s.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		s.fd = -1
 		if errors.Is(err, unix.EPERM) {
@@ -192,9 +195,11 @@ func (s *socket) begin() error {
 }
 
 func (s *socket) close() {
-	if s.fd >= 0 {
-		unix.Close(s.fd)
-		s.fd = -1
+	for _, fd := range []*int{&s.fd, &s.reserved} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
 	}
 }
 
@@ -370,20 +375,4 @@ func (s *socket) settle() {
 	if st, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 		s.count.Overrun += uint64(st.Drops)
 	}
-}
-
-// sameInterface reports whether two sockets are of one interface.
-func sameInterface(a, b *socket) bool {
-	var x, y unix.Stat_t
-	inode := func(i Interface, st *unix.Stat_t) error {
-		return i.entered(func() error {
-			f, err := os.Open("/proc/thread-self/ns/net")
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			return unix.Fstat(int(f.Fd()), st)
-		})
-	}
-	return a.index == b.index && inode(a.of, &x) == nil && inode(b.of, &y) == nil && x.Ino == y.Ino
 }

@@ -1,0 +1,236 @@
+package impair_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/gso"
+	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/linktest"
+)
+
+// at names the interface of a side.
+func at(s *netlab.Side) impair.Interface {
+	return impair.Interface{Name: s.Interface, Netns: s.Netns()}
+}
+
+// outcome is what Run returns.
+type outcome struct {
+	impair.Report
+	err error
+}
+
+// begin runs a bridge. ended has what it returns, after stop or by itself.
+func begin(t *testing.T, c impair.Config) (stop func(), ended <-chan outcome) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	ready, done := make(chan struct{}), make(chan outcome, 1)
+	c.Ready = func() { close(ready) }
+	go func() {
+		r, err := impair.Run(ctx, c)
+		done <- outcome{r, err}
+	}()
+	select {
+	case <-ready:
+	case o := <-done:
+		if strings.Contains(o.err.Error(), "TCX") {
+			netlab.Lacking(t, "TCX", o.err)
+		}
+		t.Fatal(o.err)
+	}
+	return cancel, done
+}
+
+// card opens a packet socket of a side, which sends frames with the header of PACKET_VNET_HDR in front.
+func card(t *testing.T, s *netlab.Side) int {
+	t.Helper()
+	fd := -1
+	var err error
+	s.Do(t, func() {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}), Ifindex: s.Link().Attrs().Index}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// roceFrame is a SEND of UC to a queue pair.
+func roceFrame(t testing.TB, v6 bool, payload []byte) []byte {
+	t.Helper()
+	path := linktest.Path(t, v6, frame.MAC{0: 2, 5: 1}, frame.MAC{0: 2, 5: 2})
+	f := bth.Fields{BTH: bth.BTHFields{Op: bth.UCSendOnly, PKey: bth.DefaultPKey, DestQPN: 0x12, PSN: 1}, Payload: payload}
+	body := f.Append(nil)
+	n := len(body) + bth.ICRCLen
+	data := make([]byte, path.HeaderLen(frame.LayoutEthernet)+n)
+	room, crc := path.Put(data, frame.LayoutEthernet, n, 1)
+	copy(room, body)
+	bth.PutICRC(room[len(body):], crc.UpdateBody(body))
+	return data
+}
+
+func inject(t *testing.T, fd int, head gso.VnetHeader, data []byte) {
+	t.Helper()
+	b := make([]byte, gso.VnetLen, gso.VnetLen+len(data))
+	head.Put(b)
+	if _, err := unix.Write(fd, append(b, data...)); err != nil {
+		t.Error(err)
+	}
+}
+
+// await reads frames until one is RoCE.
+func await(t *testing.T, fd int) (head gso.VnetHeader, data []byte) {
+	t.Helper()
+	b := make([]byte, 1<<16+100)
+	for {
+		n, err := unix.Read(fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		head.Get(b)
+		if _, ok := gso.Look(b[gso.VnetLen:n]); ok {
+			return head, b[gso.VnetLen:n]
+		}
+	}
+}
+
+// TestVanishesUnderLoad: an interface is removed while frames arrive at the other one without a pause.
+func TestVanishesUnderLoad(t *testing.T) {
+	_, b, near, far := netlab.Bridged(t, netlab.Config{})
+	_, ended := begin(t, impair.Config{A: at(near), B: at(far)})
+	fd, data := card(t, b), roceFrame(t, false, make([]byte, 64))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				inject(t, fd, gso.VnetHeader{}, data)
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	if err := near.Netlink().LinkSetDown(near.Link()); err != nil { // the kernel tells the socket of this, and of no more
+		t.Fatal(err)
+	}
+	for range 1000 {
+		inject(t, fd, gso.VnetHeader{}, data)
+	}
+	if err := near.Netlink().LinkDel(near.Link()); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-ended; !errors.Is(o.err, link.ErrNoDevice) {
+		t.Errorf("%v, want %v", o.err, link.ErrNoDevice)
+	}
+}
+
+// refused checks that a bridge does not begin, and says why.
+func refused(t *testing.T, c impair.Config, want string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := false
+	c.Ready = func() { began = true; cancel() }
+	if _, err := impair.Run(ctx, c); began || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v and %v: began %v, %v; want %q", c.A, c.B, began, err, want)
+	}
+}
+
+// TestOneCable: between the two ends of one veth pair each frame would go round for ever.
+func TestOneCable(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	refused(t, impair.Config{A: at(a), B: at(b)}, "ends of one cable")
+	_, _, near, far := netlab.Bridged(t, netlab.Config{})
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "loop0"}, PeerName: "loop1"}
+	if err := near.Netlink().LinkAdd(pair); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, impair.Config{A: impair.Interface{Name: "loop0", Netns: near.Netns()}, B: impair.Interface{Name: "loop1", Netns: near.Netns()}}, "ends of one cable")
+	stop, ended := begin(t, impair.Config{A: at(near), B: at(far)}) // two pairs
+	stop()
+	if o := <-ended; o.err != nil {
+		t.Error(o.err)
+	}
+}
+
+// TestSecondBridge: two bridges at one interface would send each frame twice, or round and round.
+func TestSecondBridge(t *testing.T) {
+	a, b, near, far := netlab.Bridged(t, netlab.Config{})
+	begin(t, impair.Config{A: at(b)}) // in another namespace, where the interface may have the same number
+	for _, c := range []impair.Config{{A: at(near), B: at(far)}, {A: at(a)}} {
+		for range 2 { // what was ended is not in the way
+			stop, ended := begin(t, c)
+			refused(t, c, "another rocectl impair")
+			if c.B != (impair.Interface{}) {
+				refused(t, impair.Config{A: c.B, B: c.A}, "another rocectl impair")
+				refused(t, impair.Config{A: c.A}, "another rocectl impair")
+			}
+			stop()
+			if o := <-ended; o.err != nil {
+				t.Error(o.err)
+			}
+		}
+	}
+}
+
+// TestMTUGrows: an interface gets another MTU while it is bridged alone. Frames arrive whole.
+func TestMTUGrows(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	stop, ended := begin(t, impair.Config{A: at(a)})
+	for _, s := range []*netlab.Side{a, b} {
+		if err := s.Netlink().LinkSetMTU(s.Link(), 9000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := card(t, a), card(t, b)
+	data := roceFrame(t, false, make([]byte, 4096))
+	inject(t, from, gso.VnetHeader{}, data)
+	if _, got := await(t, to); len(got) != len(data) {
+		t.Errorf("%d bytes of %d came", len(got), len(data))
+	}
+	stop()
+	if o := <-ended; o.err != nil || o.A.RoCE != 1 {
+		t.Errorf("%+v, %v", o.Report, o.err)
+	}
+}
+
+// TestTagged: frames with a VLAN tag pass one interface untouched. The kernel takes the tag out before the programs see the frame.
+func TestTagged(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	stop, ended := begin(t, impair.Config{A: at(a)})
+	from, to := card(t, b), card(t, a)
+	plain := roceFrame(t, false, make([]byte, 64))
+	tagged := slices.Concat(plain[:12], []byte{0x81, 0, 0, 5}, plain[12:])
+	inject(t, from, gso.VnetHeader{}, tagged)
+	inject(t, from, gso.VnetHeader{}, plain)
+	for range 3 { // a packet socket sees what comes in, and the plain frame again when it comes from the bridge
+		await(t, to)
+	}
+	stop()
+	if o := <-ended; o.err != nil || o.B.RoCE != 1 {
+		t.Errorf("%d of 2 frames were redirected, want 1; %v", o.B.RoCE, o.err)
+	}
+}
