@@ -40,7 +40,7 @@ const (
 // Place is where a packet belongs.
 type Place struct {
 	Conn  int  // number of the connection, from 1 in the order of their beginnings; 0: none
-	Rel   int  // PSN relative to the first of the requester
+	Rel   int  // PSN relative to the first of the requester; it goes on when PSNs begin anew
 	Known bool // Rel is known
 }
 
@@ -48,6 +48,12 @@ type Place struct {
 type end struct {
 	addr bth.GID
 	qpn  bth.QPN
+}
+
+// way is from an address to a queue pair. What other hosts send to that is not of the connection.
+type way struct {
+	src bth.GID
+	to  end
 }
 
 // conn is a connection, of one direction until the opposite one is found.
@@ -66,21 +72,28 @@ func (c *conn) over(now mono.Time) bool {
 	return now.Sub(c.Used()) > silentTime
 }
 
-// flow is what goes to one queue pair.
+// flow is what one host sends to one queue pair.
 type flow struct {
-	to    end
-	conn  *conn // nil: the table has forgotten it
-	src   bth.GID
-	start bth.PSN // of the requests
-	last  bth.PSN // the latest PSN that was requested
-	known bool    // start and last are set
-	peer  *flow   // the opposite direction; nil: not known yet
+	way
+	conn    *conn   // nil: the table has forgotten it
+	start   bth.PSN // of the requests
+	last    bth.PSN // the latest PSN that was requested
+	lastRel int     // relative to start
+	known   bool    // these are set
+	peer    *flow   // the opposite direction; nil: not known yet
 }
+
+// rel returns the place of a PSN relative to the start. It is one of the 2^24 around the latest.
+func (f *flow) rel(psn bth.PSN) int { return f.lastRel + int(psn.Sub(f.last)) }
+
+// begun returns the requests of a connection that begin with a PSN.
+func begun(w way, start bth.PSN) *flow { return &flow{way: w, start: start, last: start, known: true} }
 
 // request is a REQ.
 type request struct {
 	recent.Entry[*request]
 	sender
+	to    bth.GID
 	qpn   bth.QPN
 	start bth.PSN
 	made  *conn // the connection that it has become; nil: none yet
@@ -94,7 +107,7 @@ type sender struct {
 
 // Table has the connections. The zero value is not usable: see New.
 type Table struct {
-	flows     map[end]*flow
+	flows     map[way]*flow
 	live      recent.List[*conn] // by their last packet
 	closed    recent.List[*conn] // by their end
 	requests  map[sender]*request
@@ -106,7 +119,7 @@ type Table struct {
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{flows: make(map[end]*flow), live: recent.List[*conn]{Slack: Idle / 64}, requests: make(map[sender]*request)}
+	return &Table{flows: make(map[way]*flow), live: recent.List[*conn]{Slack: Idle / 64}, requests: make(map[sender]*request)}
 }
 
 // Len returns how many connections were seen.
@@ -123,7 +136,8 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 		t.manage(now, src, dst, p)
 		return Place{}
 	}
-	f := t.flows[end{dst, qpn}]
+	w := way{src, end{dst, qpn}}
+	f := t.flows[w]
 	if f != nil && f.conn.over(now) {
 		t.forget(f.conn)
 		f = nil
@@ -133,7 +147,7 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 	case f == nil && datagram:
 		return Place{}
 	case f == nil:
-		f = t.add(now, end{dst, qpn}, src)
+		f = t.add(now, w)
 	case !f.conn.closed:
 		t.live.Touch(now, &f.conn.Entry)
 	}
@@ -147,7 +161,7 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 		if f.peer == nil || !f.peer.known {
 			return Place{Conn: f.conn.number}
 		}
-		return Place{f.conn.number, int(p.PSN().Sub(f.peer.start)), true}
+		return Place{f.conn.number, f.peer.rel(p.PSN()), true}
 	}
 	last := p.PSN()
 	if p.Info.Flags&bth.Read != 0 {
@@ -155,16 +169,18 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 		last = last.Add(int(min(p.DMALen()/uint32(bth.MTU256.Bytes()), 1<<22)))
 	}
 	if !f.known {
-		f.known, f.start, f.last = true, p.PSN(), last
-	} else if f.last.Less(last) {
-		f.last = last
+		f.known, f.start, f.last = true, p.PSN(), p.PSN()
 	}
-	return Place{f.conn.number, int(p.PSN().Sub(f.start)), true}
+	rel := f.rel(p.PSN())
+	if f.last.Less(last) {
+		f.last, f.lastRel = last, f.rel(last)
+	}
+	return Place{f.conn.number, rel, true}
 }
 
 // add begins a connection with the packets to one of its ends.
-func (t *Table) add(now mono.Time, to end, src bth.GID) *flow {
-	f := &flow{to: to, src: src}
+func (t *Table) add(now mono.Time, w way) *flow {
+	f := &flow{way: w}
 	t.begin(now, f, nil)
 	if len(t.open) == maxOpen {
 		t.open = append(t.open[:0], t.open[1:]...)
@@ -180,7 +196,7 @@ func (t *Table) begin(now mono.Time, flows ...*flow) *conn {
 	c := &conn{number: t.conns}
 	for i, f := range flows {
 		if f != nil {
-			f.conn, c.flows[i], t.flows[f.to] = c, f, f
+			f.conn, c.flows[i], t.flows[f.way] = c, f, f
 		}
 	}
 	t.live.Add(now, &c.Entry, c)
@@ -214,7 +230,7 @@ func (t *Table) forget(c *conn) {
 	}
 	for _, f := range c.flows {
 		if f != nil {
-			delete(t.flows, f.to)
+			delete(t.flows, f.way)
 			f.conn = nil
 		}
 	}
@@ -234,7 +250,7 @@ func (t *Table) end(now mono.Time, c *conn) {
 func (t *Table) pair(f *flow, src, dst bth.GID, psn bth.PSN) {
 	for i := len(t.open) - 1; i >= 0; i-- {
 		q := t.open[i]
-		if q == f || q.conn == nil || q.conn.closed || q.src != dst || q.to.addr != src || !q.known || psn.Less(q.start) || q.last.Less(psn) {
+		if q == f || q.conn == nil || q.conn.closed || q.src != dst || q.to.addr != src || !q.known || q.rel(psn) < 0 || q.rel(psn) > q.lastRel {
 			continue
 		}
 		c, other := f.conn, q.conn
@@ -262,16 +278,16 @@ func (t *Table) manage(now mono.Time, src, dst bth.GID, p *bth.Packet) {
 	switch m := m.(type) {
 	case *cm.REQ:
 		r := t.request(now, sender{src, m.LocalID})
-		r.qpn, r.start = m.QPN, m.StartingPSN
+		r.to, r.qpn, r.start = dst, m.QPN, m.StartingPSN
 	case *cm.REP:
-		if r := t.requests[sender{dst, m.RemoteID}]; r != nil {
+		if r := t.requests[sender{dst, m.RemoteID}]; r != nil && r.to == src {
 			r.made = t.accept(now, end{dst, r.qpn}, end{src, m.QPN}, r.start, m.StartingPSN)
 		}
 	case *cm.REJ:
-		t.reject(now, sender{dst, m.RemoteID}) // the REQ of the receiver is refused,
-		t.reject(now, sender{src, m.LocalID})  // or the REP that has answered one of the sender
+		t.reject(now, sender{dst, m.RemoteID}, src) // the REQ of the receiver is refused,
+		t.reject(now, sender{src, m.LocalID}, dst)  // or the REP that has answered one of the sender
 	case *cm.DREQ:
-		if f := t.flows[end{dst, m.RemoteQPN}]; f != nil && f.src == src {
+		if f := t.flows[way{src, end{dst, m.RemoteQPN}}]; f != nil {
 			t.end(now, f.conn)
 		}
 	}
@@ -300,9 +316,9 @@ func (t *Table) drop(r *request) {
 	delete(t.requests, r.sender)
 }
 
-// reject notes that a connection does not come about.
-func (t *Table) reject(now mono.Time, of sender) {
-	if r := t.requests[of]; r != nil {
+// reject notes that a connection does not come about: the REQ of a sender to an address.
+func (t *Table) reject(now mono.Time, of sender, to bth.GID) {
+	if r := t.requests[of]; r != nil && r.to == to {
 		t.end(now, r.made)
 		t.drop(r)
 	}
@@ -310,7 +326,8 @@ func (t *Table) reject(now mono.Time, of sender) {
 
 // accept notes a connection of two ends and the first PSNs to them, and returns it.
 func (t *Table) accept(now mono.Time, active, passive end, toActive, toPassive bth.PSN) *conn {
-	a, p := t.flows[active], t.flows[passive]
+	there, back := way{active.addr, passive}, way{passive.addr, active}
+	a, p := t.flows[back], t.flows[there]
 	if a != nil && p != nil && a.peer == p && a.known && p.known && a.start == toActive && p.start == toPassive {
 		return a.conn // the REP was repeated
 	}
@@ -319,8 +336,7 @@ func (t *Table) accept(now mono.Time, active, passive end, toActive, toPassive b
 			t.forget(f.conn)
 		}
 	}
-	a = &flow{to: active, src: passive.addr, start: toActive, last: toActive, known: true}
-	p = &flow{to: passive, src: active.addr, start: toPassive, last: toPassive, known: true}
+	a, p = begun(back, toActive), begun(there, toPassive)
 	a.peer, p.peer = p, a
 	return t.begin(now, a, p)
 }

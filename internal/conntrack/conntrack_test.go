@@ -132,6 +132,9 @@ func TestEnd(t *testing.T) {
 		{"DREQ of the passive end", func(w *wire) { w.mad(bob, alice, &cm.DREQ{LocalID: 0x1007, RemoteID: 7, RemoteQPN: 0x70}) }, time.Minute},
 		{"REJ of the REP", func(w *wire) { w.mad(alice, bob, &cm.REJ{LocalID: 7, RemoteID: 0x1007, Of: cm.OfREP}) }, time.Minute},
 		{"REJ of the passive end", func(w *wire) { w.mad(bob, alice, &cm.REJ{LocalID: 0x1007, RemoteID: 7, Of: cm.OfREQ}) }, time.Minute},
+		{"a stranger's REJ", func(w *wire) { w.mad(carol, alice, &cm.REJ{LocalID: 0x1007, RemoteID: 7, Of: cm.OfREQ}) }, time.Hour},
+		{"a stranger's REJ of the REP", func(w *wire) { w.mad(alice, carol, &cm.REJ{LocalID: 7, RemoteID: 0x1007, Of: cm.OfREP}) }, time.Hour},
+		{"a stranger's REP", func(w *wire) { w.mad(carol, alice, &cm.REP{LocalID: 0x1007, RemoteID: 7, QPN: 0x71, StartingPSN: 9}) }, time.Hour},
 		{"a stranger's DREQ", func(w *wire) { w.mad(carol, bob, &cm.DREQ{LocalID: 7, RemoteID: 0x1007, RemoteQPN: 0x71}) }, time.Hour},
 		{"silence", func(w *wire) {}, time.Hour},
 	} {

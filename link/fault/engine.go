@@ -170,7 +170,7 @@ func (e *engine) match(s *side, now mono.Time, v *Verdict) *Rule {
 		v.Place = e.conns.Observe(now, src, dst, p)
 	}
 	if e.iters != nil {
-		v.Iter = e.iters.count(now, s.dir, &dst, p)
+		v.Iter = e.iters.count(now, s.dir, &src, &dst, p)
 	}
 	c := candidate{dir: s.dir, src: src, dst: dst, p: p, place: v.Place, iter: v.Iter, age: now.Sub(e.start)}
 	for i, r := range e.rules {

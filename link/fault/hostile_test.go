@@ -2,6 +2,7 @@ package fault_test
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -67,5 +68,48 @@ func BenchmarkStrangers(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		e.Handle(0, fault.Tx, frames[i%len(frames)], 1)
+	}
+}
+
+// TestRelativePSNOfLongConnection: a connection that has sent more packets than there are PSNs goes on counting.
+func TestRelativePSNOfLongConnection(t *testing.T) {
+	const psns, step = 1 << 24, 1 << 20
+	for _, want := range []int{0, 5 * step, 12 * step, psns, psns + step, 40 * step} {
+		e := network(t, "drop,rel="+strconv.Itoa(want))
+		for rel := 0; rel <= 41*step; rel += step {
+			f := write((rel+0xFFFFF0)%psns, "abcd")
+			if v := e.Handle(0, fault.Tx, made(t, false, f), 1); v.Pass != (rel != want) || v.Place.Rel != rel {
+				t.Errorf("rel=%d: packet %d passes: %v, the trace has rel=%d", want, rel, v.Pass, v.Place.Rel)
+			}
+		}
+	}
+}
+
+// TestLastIteration: a rule for the last transmission that is counted does not act on all that follow.
+func TestLastIteration(t *testing.T) {
+	e := network(t, "drop,iter=255")
+	for n := 1; n <= 300; n++ {
+		if v := e.Handle(0, fault.Tx, made(t, false, write(1, "abcd")), 1); v.Pass != (n != 255) {
+			t.Errorf("transmission %d passes: %v", n, v.Pass)
+		}
+	}
+}
+
+// TestStranger: packets of a third host to the same queue pair are no transmissions of the peer, and not of its connection.
+func TestStranger(t *testing.T) {
+	e := network(t, "drop,psn=2,iter=1,conn=1,rel=1")
+	stranger := func(psn int) []byte {
+		b := made(t, false, write(psn, "abcd"))
+		b[14+15] = 99 // the source
+		return b
+	}
+	e.Handle(0, fault.Tx, made(t, false, write(1, "abcd")), 1)
+	for _, psn := range []int{2, 0x7FFFFF, 0xFFFFFE} {
+		if v := e.Handle(0, fault.Tx, stranger(psn), 1); !v.Pass || v.Place.Conn == 1 {
+			t.Errorf("the stranger's packet %#x: %+v", psn, v)
+		}
+	}
+	if v := e.Handle(0, fault.Tx, made(t, false, write(2, "abcd")), 1); v.Pass {
+		t.Errorf("the first transmission passed: %+v", v)
 	}
 }

@@ -25,11 +25,11 @@ type iters struct {
 	last      *tally // of the packet before
 }
 
-// flow is what goes to a queue pair: requests, or responses, which have the PSNs of the other direction.
+// flow is what goes from a host to a queue pair: requests, or responses, which have the PSNs of the other direction.
 type flow struct {
 	dir      Direction
 	response bool
-	dst      bth.GID
+	src, dst bth.GID
 	qpn      bth.QPN
 }
 
@@ -47,9 +47,9 @@ func newIters() *iters {
 	return &iters{tallies: make(map[flow]*tally), order: recent.List[*tally]{Slack: conntrack.Idle / 64}}
 }
 
-// count notes one more transmission and returns its number, from 1.
-func (t *iters) count(now mono.Time, dir Direction, dst *bth.GID, p *bth.Packet) int {
-	f := flow{dir, p.Info.Flags&bth.Response != 0, *dst, p.DestQPN()}
+// count notes one more transmission and returns its number, from 1. Those behind maxIter are all maxIter+1.
+func (t *iters) count(now mono.Time, dir Direction, src, dst *bth.GID, p *bth.Packet) int {
+	f := flow{dir, p.Info.Flags&bth.Response != 0, *src, *dst, p.DestQPN()}
 	if t.last == nil || t.last.flow != f {
 		if t.last = t.tallies[f]; t.last == nil {
 			t.last = t.begin(now, f)
@@ -65,9 +65,10 @@ func (t *iters) count(now mono.Time, dir Direction, dst *bth.GID, p *bth.Packet)
 	if *e>>8 != psn {
 		*e = psn << 8
 	}
-	if *e&maxIter < maxIter {
-		*e++
+	if *e&maxIter == maxIter {
+		return maxIter + 1
 	}
+	*e++
 	return int(*e & maxIter)
 }
 

@@ -147,7 +147,7 @@ func TestIterations(t *testing.T) {
 	for range 300 {
 		e.Handle(0, fault.Tx, made(t, false, write(0, "some")), 0)
 	}
-	count(fault.Tx, false, write(0, "some"), 255) // and stops
+	count(fault.Tx, false, write(0, "some"), 256) // and stops
 	for qpn := range bth.QPN(3000) {
 		f := write(0, "some")
 		f.BTH.DestQPN = 0x1000 + qpn

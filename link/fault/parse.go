@@ -55,7 +55,7 @@ var setters = map[string]func(r *Rule, value string) error{
 	"op":     (*Rule).setOpcodes,
 	"qpn":    func(r *Rule, s string) error { v, err := number(s); r.QPN = Is(bth.QPN(v)); return err },
 	"psn":    func(r *Rule, s string) error { v, err := number(s); r.PSN = Is(bth.PSN(v)); return err },
-	"rel":    func(r *Rule, s string) error { v, err := number(s); r.RelPSN = Is(v); return err },
+	"rel":    func(r *Rule, s string) error { v, err := numberOf(s, 31); r.RelPSN = Is(v); return err },
 	"addr":   func(r *Rule, s string) (err error) { r.Addr, err = addr(s); return err },
 	"src":    func(r *Rule, s string) (err error) { r.Src, err = addr(s); return err },
 	"dst":    func(r *Rule, s string) (err error) { r.Dst, err = addr(s); return err },
@@ -126,10 +126,12 @@ func (r *Rule) setOpcodes(text string) error {
 	return nil
 }
 
-func number(s string) (int, error) {
-	v, err := strconv.ParseUint(s, 0, 24)
+func number(s string) (int, error) { return numberOf(s, 24) }
+
+func numberOf(s string, bits int) (int, error) {
+	v, err := strconv.ParseUint(s, 0, bits)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a number of at most 24 bits", s)
+		return 0, fmt.Errorf("%q is not a number of at most %d bits", s, bits)
 	}
 	return int(v), nil
 }
