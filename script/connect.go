@@ -63,6 +63,33 @@ func (c *connectStep) run(s *Session, at *Step) error {
 	return s.dialCM()
 }
 
+// connectLimits are the largest values of settings.
+var connectLimits = map[string]uint64{
+	"port": 1<<16 - 1, "psn": 1<<24 - 1, "qpn": 1<<24 - 1, "mtu": 4096, "reads": 255, "depth": 255, "retry": 7, "rnr": 7, "timeout": 31, "rkey": 1<<32 - 1,
+	"va": 1<<64 - 1,
+}
+
+// connectFits checks the value of a setting.
+func connectFits(a *arg, v uint64) error {
+	if limit := connectLimits[a.tok.key]; v > limit {
+		return errAt(a.tok.at, "%s=%d: at most %d", a.tok.key, v, limit)
+	}
+	if _, ok := mtuOf(v); a.tok.key == "mtu" && !ok {
+		return errAt(a.tok.at, "mtu=%d: want 256, 512, 1024, 2048 or 4096", v)
+	}
+	return nil
+}
+
+// mtuOf finds a path MTU by its bytes.
+func mtuOf(bytes uint64) (bth.MTU, bool) {
+	for m := bth.MTU256; m <= bth.MTU4096; m++ {
+		if uint64(m.Bytes()) == bytes {
+			return m, true
+		}
+	}
+	return 0, false
+}
+
 // settings reads those of a connection by the connection manager or out of band.
 func (s *Session) settings(c *connectStep) error {
 	s.own, s.first, s.theirs = s.madeUpQPN(), 0x000100, 0x000800
@@ -93,9 +120,8 @@ func (s *Session) settings(c *connectStep) error {
 		if err != nil {
 			return err
 		}
-		limits := map[string]uint64{"port": 1<<16 - 1, "psn": 1<<24 - 1, "qpn": 1<<24 - 1, "mtu": 4096, "reads": 255, "depth": 255, "retry": 7, "rnr": 7, "timeout": 31, "rkey": 1<<32 - 1, "va": 1<<64 - 1}
-		if v > limits[a.tok.key] {
-			return errAt(a.tok.at, "%s=%s: at most %d", a.tok.key, number(v), limits[a.tok.key])
+		if err := connectFits(a, v); err != nil {
+			return err
 		}
 		switch a.tok.key {
 		case "port":
@@ -117,15 +143,7 @@ func (s *Session) settings(c *connectStep) error {
 		case "rkey", "va":
 			s.numbers["own."+a.tok.key] = v
 		case "mtu":
-			x.mtu = 0
-			for m := bth.MTU256; m <= bth.MTU4096; m++ {
-				if uint64(m.Bytes()) == v {
-					x.mtu = m
-				}
-			}
-			if x.mtu == 0 {
-				return errAt(a.tok.at, "mtu=%d: want 256, 512, 1024, 2048 or 4096", v)
-			}
+			x.mtu, _ = mtuOf(v)
 		}
 	}
 	if s.opts.Port != 0 {

@@ -90,6 +90,21 @@ func setMAD(m cm.Message, name string, value uint64) error {
 		return fmt.Errorf("%s=%s does not fit", name, number(value))
 	default:
 		v.SetUint(value)
+		return kept(m, name, value)
+	}
+	return nil
+}
+
+// kept checks that a field is as wide as its value: some are narrower than their numbers in Go.
+func kept(m cm.Message, name string, value uint64) error {
+	var b [cm.MADLen]byte
+	m.Put(&b)
+	d, err := cm.DecodeMAD(b[:])
+	if err != nil {
+		return nil // what it may not be, a script may send
+	}
+	if got, ok := getMAD(d, name); ok && got != value {
+		return fmt.Errorf("%s=%s does not fit", name, number(value))
 	}
 	return nil
 }

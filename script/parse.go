@@ -16,7 +16,7 @@ func Parse(name, text string) (*Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{lines: lines, s: &Script{Name: strings.TrimSuffix(name, Extension)}, vars: slices.Clone(predefined), tr: bth.RC}
+	p := &parser{lines: lines, s: &Script{Name: strings.TrimSuffix(name, Extension)}, vars: newVars(), tr: bth.RC}
 	for p.at < len(lines) && len(lines[p.at].tokens) == 0 {
 		p.s.About = strings.TrimSpace(p.s.About + " " + lines[p.at].comment)
 		p.at++
@@ -36,15 +36,12 @@ func Parse(name, text string) (*Script, error) {
 // Extension is that of files with scripts.
 const Extension = ".script"
 
-// predefined are the variables that a connection sets.
-var predefined = []string{"mem", "peer", "own"}
-
 // parser reads statements from lines.
 type parser struct {
 	lines     []line
 	at        int
 	s         *Script
-	vars      []string // that have a value here
+	vars      vars
 	tr        bth.Transport
 	connected bool
 	depth     int
@@ -209,26 +206,13 @@ func (p *parser) number(text string, at Pos) (expr, error) {
 	return e, p.known(&e)
 }
 
-// known checks that the variables of an expression have values.
-func (p *parser) known(e *expr) error {
-	for _, t := range e.terms {
-		if base, _, _ := strings.Cut(t.name, "."); t.name != "" && !slices.Contains(p.vars, base) {
-			return errAt(t.pos, "$%s has no value here; there are $%s", base, strings.Join(p.vars, ", $"))
-		}
-	}
-	return nil
-}
-
-// define makes a variable known.
-func (p *parser) define(name string, at Pos) error {
+// definable checks that a name can be that of a variable.
+func definable(name string, at Pos) error {
 	if !validName(name) || strings.ContainsAny(name, ".@") {
 		return errAt(at, "%q is no name of a variable: want letters, digits and _", name)
 	}
-	if slices.Contains(predefined, name) {
+	if predefined[name] != nil {
 		return errAt(at, "$%s belongs to the connection", name)
-	}
-	if !slices.Contains(p.vars, name) {
-		p.vars = append(p.vars, name)
 	}
 	return nil
 }

@@ -11,6 +11,29 @@ func TestErrors(t *testing.T) {
 	const head = "connect verbs rc recv=1\n"
 	for _, tt := range []struct{ text, want string }{
 		{"", "x.script:1:1: the script has no steps"},
+		{"connect cm port=70000\n", "x.script:1:17: port=70000: at most 65535"},
+		{"connect cm mtu=1000\n", "x.script:1:16: mtu=1000: want 256"},
+		{"connect cm port=1 port=2\n", "x.script:1:19: port is there twice"},
+		{"connect verbs retry=8\n", "x.script:1:21: "},
+		{"loop 2 {\nconnect cm\n}\n", "x.script:2:1: connect cannot be in a loop"},
+		{head + "send SEND_ONLY pkey=0x10000\n", "x.script:2:21: pkey=0x10000 does not fit into 16 bits"},
+		{head + "send SEND_ONLY psn=0x1000000\n", "x.script:2:20: psn=0x1000000 does not fit into 24 bits"},
+		{head + "send SEND_ONLY psn=+1 psn=+2\n", "x.script:2:23: psn is there twice"},
+		{head + "send SEND_ONLY ackreq ackreq=1\n", "x.script:2:23: ackreq is there twice"},
+		{head + "send REQ retrycount=9\n", "x.script:2:21: retrycount=9 does not fit"},
+		{head + "expect ACK msn=0x1000000\n", "x.script:2:16: msn=0x1000000 does not fit into 24 bits"},
+		{head + "expect ACK syndrome=0..0x100\n", "x.script:2:24: syndrome=0x100 does not fit into 8 bits"},
+		{head + "expect SEND_ONLY u16@4=0x10000\n", "x.script:2:24: u16=0x10000 does not fit into 16 bits"},
+		{head + "expect REJ reason=0x10000\n", "x.script:2:19: reason=0x10000 does not fit"},
+		{head + "expect ACK within 1s after 2s\n", "x.script:2:12: within 1s ends before after 2s begins"},
+		{head + "expect ACK within 1s within 2s\n", "x.script:2:22: within is there twice"},
+		{head + "send SEND_ONLY u64=$mem.vaa\n", "x.script:2:20: there is no $mem.vaa: want one of $mem.va"},
+		{head + "send SEND_ONLY u64=$peer\n", "x.script:2:20: there is no $peer: want one of $peer.qpn"},
+		{head + "expect ACK as a\nset n=$a.msnn\n", `x.script:3:7: $a has no field "msnn"`},
+		{head + "expect ACK as a\nset n=$a.va\n", `x.script:3:7: $a has no field "va"`},
+		{head + "expect ACK as a\nset n=$a\n", "x.script:3:7: $a is a packet"},
+		{head + "expect REP as a\nset n=$a.psn\n", `x.script:3:7: $a has no field "psn"`},
+		{head + "set n=1\nset m=$n.psn\n", `x.script:3:7: $n is a number`},
 		{"wait 5ms\n", "x.script:1:1: the script has no connect or accept"},
 		{"send SEND_ONLY\n", "x.script:1:1: send comes before connect or accept"},
 		{"connect\n", "x.script:1:1: want connect cm"},
@@ -130,4 +153,36 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
+}
+
+// What is right is not refused: fields that are there twice in the payload, digits in either case, variables of several kinds.
+func TestRight(t *testing.T) {
+	const head = "connect verbs rc recv=1\n"
+	for _, text := range []string{
+		"send SEND_ONLY u8=1 u8=2 len=1 len=2 hex=0A hex=0b\n",
+		"expect ACK psn=!3 psn=!4 as a\nset n=$a.psn m=$a.msn\n",
+		"expect READ_REQUEST|ACK as a\nset n=$a.va m=$a.syndrome k=$a.u32@8\n",
+		"expect ANY as a\nset n=$a.va m=$a.syndrome\n",
+		"expect ACK as a\n  on us: expect READ_REQUEST as a\nset n=$a.va\n",
+		"expect ACK as a\nset a=1\nset n=$a m=$a.psn\n",
+		"expect REP as a\nset n=$a.startingpsn\n",
+		"set n=$own.psn+0x1000000\nsend SEND_ONLY psn=$own.psn+0x1000000\n",
+		"set mem.va=1 mem.rkey=2\nsend WRITE_ONLY va=$mem.va-2\n",
+	} {
+		if _, err := Parse("x.script", head+text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for name := range mads {
+		for _, f := range MADFields(name) {
+			if f == "private" {
+				continue
+			}
+			for _, text := range []string{"send " + name + " " + f + "=1\n", "expect " + name + " " + f + "=1 as a\nset n=$a." + f + "\n"} {
+				if _, err := Parse("x.script", head+text); err != nil {
+					t.Errorf("%q: %v", text, err)
+				}
+			}
+		}
+	}
 }

@@ -84,12 +84,12 @@ func (s *Session) Do(text string) error {
 	if err != nil {
 		return err
 	}
-	p := &parser{lines: lines, s: &Script{}, tr: s.transport(), connected: s.conn.made, vars: []string{"mem", "peer", "own", "i"}}
+	p := &parser{lines: lines, s: &Script{}, tr: s.transport(), connected: s.conn.made, vars: newVars()}
 	for n := range s.numbers {
-		p.vars = append(p.vars, n)
+		p.vars.number(n)
 	}
 	for n := range s.packets {
-		p.vars = append(p.vars, n)
+		p.vars.packet(n, nil)
 	}
 	steps, err := p.block(nil)
 	if err != nil {

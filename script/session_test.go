@@ -137,12 +137,13 @@ func TestWrongPeer(t *testing.T) {
 		{"connect manual\noutcome \"nothing\"\n", "only of a peer that the script controls"},
 		{"connect manual\nrecv 1\n", "recv needs a peer that the script controls"},
 		{"connect manual\npost SEND len=1\n", "post needs a peer that the script controls"},
-		{"connect manual\nsend SEND_ONLY pkey=0x10000\n", "x.script:2:21: pkey=0x10000 does not fit into 16 bits"},
-		{"connect manual\nsend REQ mtu=256\n", "x.script:2:14: mtu=0x100 does not fit"},
+		{"set n=0x10000\nconnect manual\nsend SEND_ONLY pkey=$n\n", "x.script:3:21: pkey=0x10000 does not fit into 16 bits"},
+		{"set n=9\nconnect manual\nsend REQ retrycount=$n\n", "x.script:3:21: retrycount=9 does not fit"},
+		{"set n=256\nconnect manual\nsend REQ mtu=$n\n", "x.script:3:14: mtu=0x100 does not fit"},
 		{"connect manual\nsend WRITE_ONLY va=$mem.va\n", "x.script:2:20: the peer has not told of memory"},
 		{"connect manual private=\"" + strings.Repeat("x", 57) + "\"\n", "x.script:1:24: 57 bytes of private data: there is room for 56"},
-		{"connect manual mtu=1000\n", "x.script:1:20: mtu=1000: want 256"},
-		{"connect manual port=70000\n", "x.script:1:21: port=0x11170: at most 65535"},
+		{"set n=1000\nconnect manual mtu=$n\n", "x.script:2:20: mtu=1000: want 256"},
+		{"set n=70000\nconnect manual port=$n\n", "x.script:2:21: port=70000: at most 65535"},
 	} {
 		sc, err := script.Parse("x.script", tt.text)
 		if err != nil {

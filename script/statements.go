@@ -39,10 +39,14 @@ func (p *parser) connect(l *line, t []token) (action, error) {
 	if p.connected {
 		return nil, errAt(t[0].pos, "the script has a connection already")
 	}
+	if p.depth > 1 {
+		return nil, errAt(t[0].pos, "%s cannot be in a loop: a script has one connection", t[0].text)
+	}
 	if len(t) < 2 || !slices.Contains(methods, t[1].text) || c.passive && t[1].text == "verbs" {
 		return nil, errAt(t[0].pos, "want connect cm, manual, oob or verbs, or accept cm, manual or oob")
 	}
 	c.method = t[1].text
+	seen := map[string]bool{}
 	for i := 2; i < len(t); i++ {
 		w := &t[i]
 		if !w.assign {
@@ -56,6 +60,9 @@ func (p *parser) connect(l *line, t []token) (action, error) {
 		if !slices.Contains(connectKeys[c.method], w.key) {
 			return nil, errAt(w.pos, "%s has no setting %q: want one of %s", c.method, w.key, strings.Join(connectKeys[c.method], ", "))
 		}
+		if err := once(seen, w, w.key); err != nil {
+			return nil, err
+		}
 		a := arg{tok: *w}
 		if !slices.Contains([]string{"private", "access", "rights"}, w.key) {
 			var err error
@@ -64,6 +71,9 @@ func (p *parser) connect(l *line, t []token) (action, error) {
 			}
 			if a.e.relative {
 				return nil, errAt(w.at, "%s is not relative to anything", w.key)
+			}
+			if err := c.fits(&a); err != nil {
+				return nil, err
 			}
 		} else if w.key != "private" {
 			if _, err := parseAccess(w); err != nil {
@@ -108,6 +118,9 @@ func (p *parser) send(l *line, t []token) (action, error) {
 		w := &t[i]
 		if w.assign || s.kind.mad == "" && fieldOf(w.text) != nil && fieldOf(w.text).flag {
 			a, err := p.argument(&s.template, w)
+			if err == nil && !slices.Contains(payloadKeys, a.tok.key) {
+				err = once(words, w, a.tok.key)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -169,7 +182,9 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 			return a, errAt(w.pos, "%s has no field %q: want one of %s", s.kind.mad, w.key, strings.Join(MADFields(s.kind.mad), ", "))
 		}
 		var err error
-		a.e, err = p.number(w.text, w.at)
+		if a.e, err = p.number(w.text, w.at); err == nil {
+			err = a.e.fitKind(&s.kind, w.key)
+		}
 		return a, err
 	}
 	if !w.assign { // a flag
@@ -191,6 +206,9 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 	var err error
 	if a.e, err = p.number(w.text, w.at); err == nil && a.e.relative && w.key != "psn" {
 		err = errAt(w.at, "%s is not relative to anything: leave the sign out", w.key)
+	}
+	if err == nil {
+		err = a.e.fitKind(&s.kind, w.key)
 	}
 	return a, err
 }
@@ -289,13 +307,23 @@ func (p *parser) expect(l *line, t []token) (action, error) {
 		return nil, err
 	}
 	s.patterns = []pattern{pt}
-	return s, p.modifiers(s, rest)
+	if err := p.modifiers(s, rest); err != nil {
+		return nil, err
+	}
+	if s.as != "" {
+		p.vars.packet(s.as, pt.kinds)
+	}
+	return s, nil
 }
 
 // modifiers reads what follows a pattern.
 func (p *parser) modifiers(s *expectStep, t []token) (err error) {
+	seen := map[string]bool{}
 	for i := 0; i < len(t); i++ {
 		w := &t[i]
+		if err := once(seen, w, w.text); err != nil {
+			return err
+		}
 		switch {
 		case w.text == "within" && i+1 < len(t):
 			if s.within, err = duration(&t[i+1], maxWait); err != nil {
@@ -308,7 +336,7 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 			}
 			i++
 		case w.text == "as" && i+1 < len(t):
-			if err := p.define(t[i+1].text, t[i+1].pos); err != nil {
+			if err := definable(t[i+1].text, t[i+1].pos); err != nil {
 				return err
 			}
 			s.as = t[i+1].text
@@ -318,6 +346,9 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 		default:
 			return errAt(w.pos, "unknown word %q: want FIELD=VALUE, a flag, within TIME, after TIME, as NAME or eventually", w.text)
 		}
+	}
+	if s.within > 0 && s.after >= s.within {
+		return errAt(t[0].pos, "within %v ends before after %v begins", s.within, s.after)
 	}
 	return nil
 }
@@ -399,12 +430,15 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 			return pt, nil, errAt(w.pos, "%s has no header with %s", t[0].text, w.key)
 		}
 		if w.key == "hex" || w.key == "text" {
+			text := w.text
 			if w.key == "hex" {
-				if _, err := parseHex(w); err != nil {
+				b, err := parseHex(w)
+				if err != nil {
 					return pt, nil, err
 				}
+				text = hex.EncodeToString(b) // digits in either case
 			}
-			pt.matches = append(pt.matches, match{key: w.key, pos: w.pos, low: expr{pos: w.at, terms: []term{{name: w.text}}}})
+			pt.matches = append(pt.matches, match{key: w.key, pos: w.pos, low: expr{pos: w.at, terms: []term{{name: text}}}})
 			continue
 		}
 		m, err := parseMatch(w)
@@ -413,6 +447,11 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 		}
 		if err == nil && m.high != nil {
 			err = p.known(m.high)
+		}
+		for _, e := range []*expr{&m.low, m.high} {
+			if err == nil && e != nil {
+				err = e.fitKind(&pt.kinds[0], w.key)
+			}
 		}
 		if err == nil && m.low.relative && w.key != "psn" {
 			err = errAt(w.at, "%s is not relative to anything: leave the sign out", w.key)
@@ -456,9 +495,10 @@ func (p *parser) set(l *line, t []token) (action, error) {
 			return nil, err
 		}
 		if memory := []string{"mem.va", "mem.rkey", "mem.len"}; !slices.Contains(memory, t[i].key) {
-			if err := p.define(t[i].key, t[i].pos); err != nil {
+			if err := definable(t[i].key, t[i].pos); err != nil {
 				return nil, err
 			}
+			p.vars.number(t[i].key)
 		}
 		s.args = append(s.args, arg{t[i], e})
 	}
@@ -484,9 +524,7 @@ func (p *parser) loop(l *line, t []token) (action, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.define("i", t[0].pos); err != nil {
-		return nil, err
-	}
+	p.vars.number("i")
 	p.at++
 	steps, err := p.block(l)
 	return &loopStep{n, steps}, err

@@ -32,6 +32,9 @@ func writeScript(t *testing.T, text string) string {
 // wrongGap expects the wrong PSN.
 const wrongGap = "connect verbs rc recv=1\nsend SEND_ONLY psn=+1 ackreq len=100\nexpect NAK_SEQUENCE psn=+1\n"
 
+// upper has the bytes of a payload in capital letters.
+const upper = "connect verbs rc recv=1\nsend WRITE_ONLY ackreq hex=a0b1c2d3\nexpect ACK\nsend READ_REQUEST dmalen=4\nexpect READ_RESPONSE_ONLY hex=A0B1C2D3\n"
+
 func TestScript(t *testing.T) {
 	wrong, broken := writeScript(t, wrongGap), writeScript(t, "connect cm\nsend SEND_OLNY\n")
 	for _, tt := range []struct {
@@ -44,6 +47,7 @@ func TestScript(t *testing.T) {
 		{"script run keys/*", exitOK, "pass  keys/write-with-a-key-that-is-none", ""},
 		{"script run " + wrong, exitFailed, ":3:1: came: NAK_SEQUENCE psn=+0 msn=0 (psn is +0); expected: NAK_SEQUENCE psn=+1", "1 of 1 scripts failed"},
 		{"script run " + wrong, exitFailed, "3: expect NAK_SEQUENCE psn=+1  <-- psn is +0", ""},
+		{"script run " + writeScript(t, upper), exitOK, "pass", ""},
 		{"script run " + broken, exitFailed, "", broken + `:2:6: there is no packet "SEND_OLNY" to send`},
 		{"script check " + broken, exitFailed, "", ":2:6:"},
 		{"script check " + wrong, exitOK, "right, steps: 3", ""},

@@ -1,0 +1,156 @@
+package script
+
+import (
+	"slices"
+	"strings"
+)
+
+// vars are the variables that have a value at a place of a script.
+type vars struct {
+	names   []string // in the order of their definitions, for errors
+	numbers map[string]bool
+	packets map[string][]kind // what each can be; nil: not known
+}
+
+// predefined are the variables that a connection sets, with their fields.
+var predefined = map[string][]string{
+	"mem":  {"va", "rkey", "len"},
+	"peer": {"qpn", "psn", "next"},
+	"own":  {"qpn", "psn", "next", "va", "rkey"},
+}
+
+func newVars() vars {
+	return vars{names: []string{"mem", "peer", "own"}, numbers: map[string]bool{}, packets: map[string][]kind{}}
+}
+
+// name notes a variable.
+func (v *vars) name(name string) {
+	if !slices.Contains(v.names, name) {
+		v.names = append(v.names, name)
+	}
+}
+
+func (v *vars) number(name string) { v.name(name); v.numbers[name] = true }
+
+func (v *vars) packet(name string, kinds []kind) {
+	v.name(name)
+	if before, ok := v.packets[name]; ok && before == nil {
+		return
+	}
+	v.packets[name] = append(v.packets[name], kinds...)
+}
+
+// known checks that the variables of an expression have values.
+func (p *parser) known(e *expr) error {
+	for i := range e.terms {
+		if t := &e.terms[i]; t.name != "" {
+			if err := p.vars.find(t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// find checks that a variable has a value.
+func (v *vars) find(t *term) error {
+	if v.numbers[t.name] {
+		return nil
+	}
+	base, of, _ := strings.Cut(t.name, ".")
+	if fields := predefined[base]; fields != nil {
+		if !slices.Contains(fields, of) {
+			return errAt(t.pos, "there is no $%s: want one of $%s.%s", t.name, base, strings.Join(fields, ", $"+base+"."))
+		}
+		return nil
+	}
+	kinds, packet := v.packets[base]
+	switch {
+	case !packet && v.numbers[base]:
+		return errAt(t.pos, "$%s is a number and has no field %q", base, of)
+	case !packet:
+		return errAt(t.pos, "$%s has no value here; there are $%s", base, strings.Join(v.names, ", $"))
+	case of == "":
+		return errAt(t.pos, "$%s is a packet: want one of its fields, like $%s.psn", base, base)
+	case kinds != nil && !slices.ContainsFunc(kinds, func(k kind) bool { return k.gives(of) }):
+		return errAt(t.pos, "$%s has no field %q", base, of)
+	}
+	return nil
+}
+
+// gives reports whether a captured packet of a kind can have a field.
+func (k *kind) gives(name string) bool {
+	if k.mad != "" {
+		_, ok := getMAD(mads[k.mad](), name)
+		return ok
+	}
+	f := fieldOf(name)
+	return isAccessor(name) || f != nil && f.get != nil && f.of(k)
+}
+
+// constant returns the value of an expression without variables.
+func (e *expr) constant() (v uint64, ok bool) {
+	for i := range e.terms {
+		if e.terms[i].name != "" {
+			return 0, false
+		}
+	}
+	v, err := e.eval(nil)
+	return v, err == nil && !e.relative
+}
+
+// fit checks that a constant fits into so many bits: with more, a packet would not have it.
+func (e *expr) fit(key string, bits int) error {
+	if v, ok := e.constant(); ok && bits < 64 && v>>bits != 0 {
+		return errAt(e.pos, "%s=%s does not fit into %d bits", key, number(v), bits)
+	}
+	return nil
+}
+
+// fits checks a setting that is a constant.
+func (c *connectStep) fits(a *arg) error {
+	v, ok := a.e.constant()
+	switch {
+	case !ok:
+		return nil
+	case c.method != "verbs":
+		return connectFits(a, v)
+	}
+	if err := setTarget(new(TargetConfig), a.tok.key, v); err != nil {
+		return &Error{Pos: a.tok.at, Err: err}
+	}
+	return nil
+}
+
+// fitKind checks that a constant fits into a field of packets of a kind.
+func (e *expr) fitKind(k *kind, key string) error {
+	if k.mad != "" {
+		v, ok := e.constant()
+		if !ok {
+			return nil
+		}
+		if err := setMAD(mads[k.mad](), key, v); err != nil {
+			return &Error{Pos: e.pos, Err: err}
+		}
+		return nil
+	}
+	if width, _, ok := strings.Cut(key, "@"); ok {
+		key = width
+	}
+	if f := fieldOf(key); f != nil {
+		return e.fit(key, f.bits)
+	}
+	return nil
+}
+
+// once checks that a word was not there before.
+func once(seen map[string]bool, t *token, word string) error {
+	if seen[word] {
+		return errAt(t.pos, "%s is there twice", word)
+	}
+	seen[word] = true
+	return nil
+}
+
+// payloadKeys are the fields that append to the payload, as often as they are there.
+var payloadKeys = []string{"len", "u8", "u16", "u32", "u64", "zeros", "hex", "text"}
