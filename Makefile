@@ -67,6 +67,7 @@ race: ## the same tests under the race detector, where there are goroutines
 foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: qemu-user)
 	@scripts/need qemu-user
 	GOARCH=386 CGO_ENABLED=0 $(GO) test -vet=off -short $(GOTESTFLAGS) . ./internal/scenario ./bth/... ./mr ./cq ./cm ./qp ./link/...
+	GOARCH=386 CGO_ENABLED=0 $(GO) test -vet=off $(GOTESTFLAGS) ./examples/o2iblnd/lnd ./examples/o2iblnd/node -run Huge # sizes that a peer names
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 20
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/... ./mr ./cq ./cm

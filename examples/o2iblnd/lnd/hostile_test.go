@@ -72,6 +72,35 @@ func TestImpossibleStatus(t *testing.T) {
 	}
 }
 
+// TestHugeSink: the peer has more room for a PUT than there is data, however its fragments add up: EPROTO, and no WRITE.
+func TestHugeSink(t *testing.T) {
+	for _, lens := range [][]uint32{{1<<32 - 1}, {1 << 31}, {1 << 31, 1 << 31}, {1<<32 - 1, 2}} {
+		c := NewConn(epoch, Config{}, idA, params(8))
+		op := &Op{Kind: SendPut, LNet: wire.LNetHeader{Type: wire.Put, PayloadLen: 100}, Size: 100}
+		c.Submit(epoch, op)
+		m := wire.Message{Version: wire.Version2, Type: wire.PutAck, Cookie: op.id, Src: idA.Peer, SrcStamp: idA.PeerStamp, Dst: idA.Local, DstStamp: idA.LocalStamp}
+		for _, n := range lens {
+			m.Desc.Frags = append(m.Desc.Frags, wire.Fragment{Len: n})
+		}
+		c.Receive(epoch, m.Append(nil))
+		var last *Transmit
+		for o := c.Poll(); o != nil; o = c.Poll() {
+			if tr, ok := o.(*Transmit); ok {
+				last = tr
+			}
+		}
+		if c.Err() != nil || last == nil || len(last.Writes) > 0 {
+			t.Fatalf("%v: %v, %+v", lens, c.Err(), last)
+		}
+		if done, err := wire.Decode(last.Message); err != nil || done.Type != wire.PutDone || done.Status != statusProto {
+			t.Errorf("%v: %v, %v", lens, done, err)
+		}
+		if w, status := split(100, m.Desc, 8); len(w) == 0 || w[0].Len != 100 || status != 100 { // of a GET
+			t.Errorf("%v: a GET of 100 bytes: %+v, %d", lens, w, status)
+		}
+	}
+}
+
 // TestOverspent: a peer that sends without a credit is cut off, so that what this side owes it fits
 // the field of a message.
 func TestOverspent(t *testing.T) {

@@ -94,7 +94,7 @@ func split(n int, d wire.Descriptor, maxFrags int) (writes []Write, status int32
 		if len(writes) == maxFrags {
 			return nil, statusMsgSize
 		}
-		size := min(int(f.Len), rest)
+		size := int(min(uint64(f.Len), uint64(rest)))
 		writes = append(writes, Write{Offset: n - rest, Len: size, RemoteAddr: f.Addr, RKey: d.RKey})
 		rest -= size
 	}

@@ -131,6 +131,58 @@ func TestForgedSource(t *testing.T) {
 	})
 }
 
+// TestHugeSizes: a peer says that it has room for 4 GiB, in one fragment or in many. It gets what there is, also from a node whose int
+// has 32 bits.
+func TestHugeSizes(t *testing.T) {
+	nodes(t, 2, func(t *testing.T, n []*Node) {
+		a, b := n[0], n[1]
+		const huge = 1<<32 - 1
+		moved := make(chan int, 1)
+		a.Attach(&Target{Portal: 7, Get: func(*wire.LNetHeader) []byte { return make([]byte, 100) }, Done: func(_ *wire.LNetHeader, n int, _ error) { moved <- n }})
+		sink := make([]byte, 100)
+		b.mu.Lock()
+		m, err := b.pool.Map(sink)
+		b.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, frags := range []int{0, 1, 2} { // 0: an IMMEDIATE, which is answered by one
+			h := b.header(wire.Get, a.NID())
+			h.Portal, h.SinkLen = 7, huge
+			op := &lnd.Op{Kind: lnd.SendImmediate, LNet: h}
+			if frags > 0 {
+				op.Kind, op.User, op.Sink = lnd.SendGet, &transfer{mapping: m}, m.Descriptor(0)
+				for op.Sink.Frags[0].Len = huge; len(op.Sink.Frags) < frags; {
+					op.Sink.Frags = append(op.Sink.Frags, op.Sink.Frags[0])
+				}
+			}
+			b.mu.Lock()
+			b.submit(a.NID(), op)
+			b.mu.Unlock()
+			if got := <-moved; got != len(sink) {
+				t.Errorf("%d fragments: %d bytes were moved, want %d", frags, got, len(sink))
+			}
+			synctest.Wait()
+			if b.mu.Lock(); frags > 0 {
+				m, _ = b.pool.Map(sink)
+			}
+			b.mu.Unlock()
+		}
+	})
+}
+
+// TestLargePush: what a peer pushes to the portal of pings is dropped, so it cannot make the node keep a MiB for each of its credits.
+func TestLargePush(t *testing.T) {
+	nodes(t, 2, func(t *testing.T, n []*Node) {
+		for size, want := range map[int]int{100: 100, maxPush: maxPush, maxPush + 1: 0, wire.MaxPayload: 0} {
+			got, err := n[1].Put(t.Context(), n[0].NID(), wire.PingPortal, wire.PingMatchBits, make([]byte, size), false)
+			if err != nil || got != want {
+				t.Errorf("%d bytes: %d were taken, want %d; %v", size, got, want, err)
+			}
+		}
+	})
+}
+
 // TestOneUse: a target for one use by one node is not used by another one, nor twice.
 func TestOneUse(t *testing.T) {
 	nodes(t, 3, func(t *testing.T, n []*Node) {

@@ -128,9 +128,17 @@ func (n *Node) pinging(h *wire.LNetHeader) *Target {
 	}
 	return &Target{
 		Get: func(*wire.LNetHeader) []byte { return n.pingInfo() },
-		Put: func(h *wire.LNetHeader) []byte { return make([]byte, h.PayloadLen) },
+		Put: func(h *wire.LNetHeader) []byte {
+			if h.PayloadLen > maxPush {
+				return nil
+			}
+			return make([]byte, h.PayloadLen)
+		},
 	}
 }
+
+// maxPush is the most that a peer may push: what it knows about itself, with as many interfaces as an answer to a ping can have.
+const maxPush = 1 << 16
 
 // arrived acts on a message of a peer.
 func (n *Node) arrived(l *link, a *lnd.Arrival) {
@@ -172,7 +180,7 @@ func (n *Node) arrivedWhole(h *wire.LNetHeader, payload []byte) {
 	case wire.Get:
 		if t := n.target(h); t != nil {
 			if b := t.Get(h); b != nil {
-				n.reply(t, h, b[:min(len(b), int(h.SinkLen))])
+				n.reply(t, h, b[:min(len(b), h.Size())])
 			}
 		}
 	}
@@ -235,7 +243,7 @@ func (n *Node) takePut(l *link, op *lnd.Op) {
 		memory = t.Put(&h)
 		done = func(size int, err error) { n.taken(t, &h, size, err) }
 	}
-	memory = memory[:min(len(memory), int(h.PayloadLen))]
+	memory = memory[:min(len(memory), h.Size())]
 	if len(memory) == 0 {
 		l.conn.RefusePut(now, op, 0)
 		if done != nil && (memory != nil || h.Type == wire.Reply) {
@@ -264,7 +272,7 @@ func (n *Node) serveGet(l *link, op *lnd.Op) {
 	if t != nil {
 		data = t.Get(&h)
 	}
-	data = data[:min(len(data), int(h.SinkLen), op.Sink.Size())]
+	data = data[:min(len(data), h.Size(), op.Sink.Size())]
 	if len(data) == 0 {
 		l.conn.RefuseGet(time.Now(), op)
 		return

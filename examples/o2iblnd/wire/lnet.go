@@ -109,13 +109,13 @@ func (h *LNetHeader) decode(b []byte) error {
 }
 
 // Size returns how many bytes of data the message moves: of a PUT or REPLY that it has, of a GET
-// that it asks for.
+// that it asks for. It is at most 2 GiB - 1.
 func (h *LNetHeader) Size() int {
 	switch h.Type {
 	case Put, Reply:
-		return int(h.PayloadLen)
+		return number(uint64(h.PayloadLen))
 	case Get:
-		return int(h.SinkLen)
+		return number(uint64(h.SinkLen))
 	}
 	return 0
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // Sizes of the protocol.
@@ -140,13 +141,17 @@ type Descriptor struct {
 	Frags []Fragment
 }
 
-// Size returns the number of bytes of all fragments.
-func (d Descriptor) Size() (n int) {
+// Size returns the number of bytes of all fragments, at most 2 GiB - 1.
+func (d Descriptor) Size() int {
+	var n uint64
 	for _, f := range d.Frags {
-		n += int(f.Len)
+		n += uint64(f.Len)
 	}
-	return n
+	return number(n)
 }
+
+// number makes a number of the wire an int, which may have 32 bits. No transfer is as large as the limit.
+func number(n uint64) int { return int(min(n, math.MaxInt32)) }
 
 // Message is a message. A type uses only those fields of the body that layouts names.
 type Message struct {
