@@ -52,6 +52,8 @@ type socket struct {
 	outHead [batch][gso.VnetLen]byte
 	packets [batch]int
 	queued  int
+	wasUp   bool   // the interface, when the kernel told it last
+	stuck   bool   // the interface has taken nothing for so long as patience
 	copies  []byte // of frames whose bytes do not stay until flush
 }
 
@@ -203,7 +205,8 @@ func (s *socket) close() {
 	}
 }
 
-// up reports whether the interface is up, or that it is gone.
+// up reports whether the interface is up, or that it is gone. The kernel tells the flags by name only; for a moment in which the
+// interface gets another name, it has none: then nothing has changed.
 func (s *socket) up() (bool, error) {
 	name, err := s.name()
 	if err != nil {
@@ -213,10 +216,14 @@ func (s *socket) up() (bool, error) {
 	if err != nil {
 		return false, s.fail("flags", err)
 	}
-	if err := unix.IoctlIfreq(s.fd, unix.SIOCGIFFLAGS, req); err != nil {
+	switch err := unix.IoctlIfreq(s.fd, unix.SIOCGIFFLAGS, req); err {
+	case nil:
+		s.wasUp = req.Uint16()&unix.IFF_UP != 0
+	case unix.ENODEV:
+	default:
 		return false, s.fail("flags", err)
 	}
-	return req.Uint16()&unix.IFF_UP != 0, nil
+	return s.wasUp, nil
 }
 
 // name asks the kernel for the name that the interface has now.
@@ -337,12 +344,12 @@ func (s *socket) sendCopy(data []byte) {
 	s.send(s.copies[at:], &gso.VnetHeader{}, 1)
 }
 
-// patience is how long flush waits for an interface that takes no frame, before it drops one.
+// patience is how long flush waits for an interface that takes no frame, before it drops frames until the interface takes one
+// again: while flush waits nothing passes in the other direction.
 const patience = 100 * time.Millisecond
 
 // flush sends what is queued. What the interface does not take counts as unsent.
 func (s *socket) flush() {
-	waited := false
 	for at := 0; at < s.queued; {
 		n, errno := mmsg.Send(s.fd, s.out[at:s.queued])
 		switch {
@@ -351,16 +358,15 @@ func (s *socket) flush() {
 				s.count.Sent += uint64(packets)
 			}
 			at += n
-			waited = false
+			s.stuck = false
 		case errno == unix.EINTR:
-		case errno == unix.EAGAIN && !waited:
+		case errno == unix.EAGAIN && !s.stuck:
 			p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}
 			unix.Poll(p, int(patience/time.Millisecond))
-			waited = true
+			s.stuck = true
 		default:
 			s.count.Unsent += uint64(s.packets[at])
 			at++
-			waited = false
 		}
 	}
 	s.queued, s.copies = 0, s.copies[:0]
