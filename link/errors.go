@@ -33,7 +33,7 @@ var (
 
 // Fail returns the error of a driver, with the failed step, the interface, the cause, and
 // the remedy (hint, or empty). The interface may be empty. Kind is one of the Err* values
-// of this package, or nil; cause is often a syscall.Errno, or nil. errors.Is finds both
+// of this package, an errno, or nil; cause is often a syscall.Errno, or nil. errors.Is finds both
 // in it, and always an errno.
 func Fail(driver, op, ifname string, kind, cause error, hint string) *errs.Error {
 	e := &errs.Error{Op: driver + " " + op, Object: errs.Interface(ifname), Detail: hint, Err: cause}
@@ -60,6 +60,9 @@ func Fail(driver, op, ifname string, kind, cause error, hint string) *errs.Error
 
 // errnoOf returns the errno for a kind, if the cause has none.
 func errnoOf(kind error) syscall.Errno {
+	if errno, ok := kind.(syscall.Errno); ok {
+		return errno
+	}
 	switch kind {
 	case ErrDown:
 		return syscall.ENETDOWN
