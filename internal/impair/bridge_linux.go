@@ -135,7 +135,8 @@ type bridge struct {
 // arrival is what the trace needs to know of a frame that leaves later.
 type arrival struct {
 	seq    uint64
-	at     time.Time
+	read   time.Time     // with the monotonic clock: that of the kernel's time stamps may be set meanwhile
+	waited time.Duration // before it was read
 	faults fault.Faults
 	copies int // that are held back
 }
@@ -339,11 +340,13 @@ func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bo
 		v = b.engine.Handle(now, dirs[i], data, b.tag)
 	}
 	seq := t.arrived(dirs[i], at, b.before, &v, roce)
+	read := time.Now()
+	waited := max(read.Sub(at), 0)
 	if v.Pass {
-		b.left(dirs[i], data, arrival{seq: seq, at: at, faults: v.Faults &^ (fault.Of(fault.Dup) | fault.Of(fault.Pass))})
+		b.left(dirs[i], data, arrival{seq: seq, read: read, waited: waited, faults: v.Faults &^ (fault.Of(fault.Dup) | fault.Of(fault.Pass))})
 	}
 	if v.Held > 0 {
-		b.arrivals[b.tag] = arrival{seq, at, v.Faults, v.Held}
+		b.arrivals[b.tag] = arrival{seq, read, waited, v.Faults, v.Held}
 	}
 	return v
 }
@@ -354,7 +357,7 @@ func (b *bridge) left(dir fault.Direction, data []byte, a arrival) {
 	if a.faults != 0 {
 		why = a.faults.String()
 	}
-	b.cfg.Trace.left(dir, now, data, a.seq, why, now.Sub(a.at))
+	b.cfg.Trace.left(dir, now, data, a.seq, why, a.waited+now.Sub(a.read))
 }
 
 // release queues the frames from end i whose time has come.

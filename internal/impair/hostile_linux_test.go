@@ -1,12 +1,14 @@
 package impair_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,6 +19,7 @@ import (
 	"github.com/goroce/roce/internal/impair"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
+	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/linktest"
 )
 
@@ -232,5 +235,84 @@ func TestTagged(t *testing.T) {
 	stop()
 	if o := <-ended; o.err != nil || o.B.RoCE != 1 {
 		t.Errorf("%d of 2 frames were redirected, want 1; %v", o.B.RoCE, o.err)
+	}
+}
+
+// TestUntouched: what is not RoCE passes as it is, whatever random faults there are, with what an interface hands over apart: the tag.
+func TestUntouched(t *testing.T) {
+	a, b, near, far := netlab.Bridged(t, netlab.Config{MTU: 9000})
+	all := fault.Rates{Corrupt: 1, ECN: 1, Delay: 1, Dup: 1}
+	stop, ended := begin(t, impair.Config{A: at(near), B: at(far), Faults: fault.Config{Tx: all, Rx: all}})
+	from, to := card(t, a), card(t, b)
+	if err := unix.SetsockoptInt(to, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+		t.Fatal(err)
+	}
+	plain := roceFrame(t, false, make([]byte, 64))
+	v6 := roceFrame(t, true, make([]byte, 64))
+	ether := func(dst byte, kind uint16, payload ...byte) []byte {
+		f := binary.BigEndian.AppendUint16([]byte{dst, 0x80, 0xC2, 0, 0, 0x0E, 2, 0, 0, 0, 0, 1}, kind)
+		return append(f, payload...)
+	}
+	changed := func(data []byte, at int, v ...byte) []byte {
+		data = slices.Clone(data)
+		copy(data[at:], v)
+		return data
+	}
+	tagged := func(data []byte, kind uint16, tci uint16) []byte {
+		tag := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, kind), tci)
+		return slices.Concat(data[:12], tag, data[12:])
+	}
+	extended := slices.Concat(changed(v6, 14+6, 60)[:54], []byte{17, 0, 1, 4, 0, 0, 0, 0}, v6[54:]) // destination options
+	binary.BigEndian.PutUint16(extended[18:], uint16(len(extended)-54))
+	options := slices.Concat(changed(plain, 14, 0x46)[:34], []byte{1, 1, 1, 0}, plain[34:])
+	frames := map[string][]byte{
+		"no payload":           ether(2, 0x88B5),
+		"a length, not a type": ether(1, 3, 0x42, 0x42, 3),
+		"LLDP":                 ether(1, 0x88CC, 2, 7, 4, 1, 2, 3),
+		"a pause":              ether(1, 0x8808, 0, 1, 0, 0),
+		"RoCEv1":               ether(2, 0x8915, make([]byte, 80)...),
+		"another port":         changed(plain, 14+20+2, 0x12, 0xB8),
+		"a first fragment":     changed(plain, 14+6, 0x20, 0),
+		"a later fragment":     changed(plain, 14+6, 0, 1),
+		"IP options":           options,
+		"extension headers":    extended,
+		"TCP":                  changed(plain, 14+9, 6),
+		"two tags":             tagged(tagged(plain, 0x8100, 6), 0x88A8, 0x6005),
+		"a tag":                tagged(ether(2, 0x88B5, 1, 2, 3), 0x8100, 0xE007),
+		"a priority":           tagged(ether(2, 0x88B5, 1, 2, 3), 0x8100, 0xE000),
+		"a jumbo":              ether(2, 0x88B5, make([]byte, 9000)...),
+		"a tagged jumbo":       tagged(ether(2, 0x88B5, make([]byte, 9000)...), 0x8100, 7),
+		"not even IP":          ether(2, 0x0800, 0x45),
+		"half an IP header":    plain[:30],
+	}
+	room, aux := make([]byte, 1<<14), make([]byte, 128)
+	for name, data := range frames {
+		inject(t, from, gso.VnetHeader{}, data)
+		for { // the kernels have something to say, too
+			n, m, _, _, err := unix.Recvmsg(to, room, aux, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := slices.Clone(room[gso.VnetLen:n])
+			messages, err := unix.ParseSocketControlMessage(aux[:m])
+			if err != nil || len(messages) == 0 {
+				t.Fatalf("%d messages, %v", len(messages), err)
+			}
+			a := (*unix.TpacketAuxdata)(unsafe.Pointer(&messages[0].Data[0]))
+			if a.Status&unix.TP_STATUS_VLAN_VALID != 0 {
+				got = tagged(got, a.Vlan_tpid, a.Vlan_tci)
+			}
+			if bytes.Equal(got, data) {
+				break
+			}
+			if len(got) > 12 && bytes.Equal(got[6:12], data[6:12]) {
+				t.Errorf("%s:\n  sent %x\n  came %x", name, data, got)
+				break
+			}
+		}
+	}
+	stop()
+	if o := <-ended; o.err != nil || o.A.RoCE != 0 || o.AToB.Packets != 0 || o.B.Unsent != 0 {
+		t.Errorf("%+v, %v", o.Report, o.err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -78,12 +80,12 @@ func Parse(name string, text []byte) (*File, error) {
 	case err == io.EOF:
 		return nil, &FileError{File: name, Line: 1, Text: "the file is empty"}
 	case err != nil:
-		return nil, syntax(name, err)
+		return nil, syntax(name, text, err)
 	}
 	if err := d.Decode(&second); err == nil {
 		return nil, &FileError{File: name, Line: second.Line, Column: second.Column, Text: "a second document; rules are in one"}
 	} else if err != io.EOF {
-		return nil, syntax(name, err)
+		return nil, syntax(name, text, err)
 	}
 	r.top(&doc)
 	if len(r.errs) > 0 {
@@ -92,17 +94,43 @@ func Parse(name string, text []byte) (*File, error) {
 	return r.file, nil
 }
 
-// yamlError matches what the YAML parser says, with the line.
-var yamlError = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+// What the YAML parser says: with the line, if that is not the first one, and of an alias.
+var (
+	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+	noAnchor  = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+)
 
-// syntax makes a FileError of an error of the YAML parser.
-func syntax(name string, err error) error {
+// syntax makes a FileError of an error of the YAML parser. The parser does not say where a byte is that may not be in YAML, nor an
+// alias of nothing, and counts from 0 the lines of blocks that are wrong.
+func syntax(name string, text []byte, err error) error {
 	m := yamlError.FindStringSubmatch(err.Error())
 	if m == nil {
-		return &FileError{File: name, Line: 1, Text: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		return &FileError{File: name, Line: 1, Text: "not YAML: " + err.Error()}
 	}
-	line, _ := strconv.Atoi(m[1])
-	return &FileError{File: name, Line: line, Text: "not YAML: " + m[2]}
+	e := &FileError{File: name, Line: 1, Text: "not YAML: " + m[2]}
+	if line, err := strconv.Atoi(m[1]); err == nil {
+		e.Line = line
+	}
+	if alias := noAnchor.FindStringSubmatch(m[2]); alias != nil {
+		e.at(text, bytes.Index(text, []byte("*"+alias[1])))
+	} else if strings.HasPrefix(m[2], "did not find expected") && m[1] != "" {
+		e.Line++
+	} else if i := bytes.IndexFunc(text, notText); m[1] == "" && i >= 0 {
+		e.at(text, i)
+	}
+	return e
+}
+
+// notText reports whether a character may not be in YAML.
+func notText(r rune) bool {
+	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
+}
+
+// at tells the place of a byte of the text; -1: it is not known.
+func (e *FileError) at(text []byte, i int) {
+	if i >= 0 {
+		e.Line, e.Column = 1+bytes.Count(text[:i], []byte("\n")), i-bytes.LastIndexByte(text[:i], '\n')
+	}
 }
 
 // reader makes a File of a tree of nodes, and collects what is wrong with it.

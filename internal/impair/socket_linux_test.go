@@ -1,12 +1,21 @@
 package impair
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/link/fault"
+	"github.com/goroce/roce/link/linktest"
+	"github.com/goroce/roce/link/pcap"
 )
 
 // TestStuck: an interface that takes no frames is waited for once, not for each frame: meanwhile nothing passes in the other
@@ -76,5 +85,47 @@ func TestRenamed(t *testing.T) {
 		if up, err := s.up(); err != nil || !up {
 			t.Fatalf("up %v, %v", up, err)
 		}
+	}
+}
+
+// TestClockSet: the clock is set back an hour behind the time stamp of a packet. The trace does not say that the packet was in the
+// bridge for less than no time.
+func TestClockSet(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "run.pcapng")
+	w, err := pcap.Create(name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Faults: fault.Config{Rules: []fault.Rule{{Action: fault.ECN}}}}
+	if c.Trace, err = NewTrace(w, Both, []string{"a", "b"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := &bridge{cfg: c, start: time.Now()}
+	if b.engine, err = fault.NewEngine(c.Faults, 0); err != nil {
+		t.Fatal(err)
+	}
+	path := linktest.Path(t, false, frame.MAC{0: 2, 5: 1}, frame.MAC{0: 2, 5: 2})
+	const n = bth.BTHLen + bth.ICRCLen
+	data := make([]byte, path.HeaderLen(frame.LayoutEthernet)+n)
+	room, _ := path.Put(data, frame.LayoutEthernet, n, 1)
+	bth.PutBTH(room, bth.UCSendOnly, 0, 0, bth.DefaultPKey, 0x12, 1)
+	if v := b.decide(b.now(), 0, data, time.Now().Add(time.Hour), true); v.Faults != fault.Of(fault.ECN) {
+		t.Fatalf("%+v", v)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcap.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Next()
+	if rec, err := r.Next(); err != nil || !strings.Contains(rec.Comment, "of=1 ecn ") || strings.Contains(rec.Comment, "-") {
+		t.Errorf("%q, %v", rec.Comment, err)
 	}
 }
