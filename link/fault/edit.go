@@ -193,7 +193,11 @@ func (e *engine) rewrite(f *link.Frame, r *Rule, v *Verdict) bool {
 			return false
 		}
 	}
-	seal := e.sealer(f)
+	seal, err := e.sealer(f)
+	if err != nil && r.ICRC != ICRCWrong {
+		v.Refused = damaged(err)
+		return false
+	}
 	for _, t := range targets {
 		t.put(t.header, t.value)
 	}
@@ -222,7 +226,11 @@ func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 			v.Refused = "the packet has no payload"
 			return false
 		}
-		seal = e.sealer(f)
+		var err error
+		if seal, err = e.sealer(f); err != nil {
+			v.Refused = damaged(err)
+			return false
+		}
 	case len(target) == 0:
 		target = f.Data // not RoCE: any bit will do
 	}
@@ -244,24 +252,26 @@ func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 	return true
 }
 
+// damaged is why the ICRC of a packet cannot be made right: no receiver would look at it.
+func damaged(err error) string { return fmt.Sprintf("the headers are damaged: %v", err) }
+
 // sealer returns a function that makes the ICRC right for the bytes that the packet has at its
 // call. For a FLUSH with an ICRC of rxe the function computes the ICRC like rxe.
-func (e *engine) sealer(f *link.Frame) func() {
+func (e *engine) sealer(f *link.Frame) (seal func(), err error) {
 	at := &e.at
 	if at.seeded {
 		end := len(at.body) - bth.ICRCLen
-		return func() { bth.PutICRC(at.body[end:], at.crc.UpdateBody(at.body[:end])) }
+		return func() { bth.PutICRC(at.body[end:], at.crc.UpdateBody(at.body[:end])) }, nil
 	}
 	p := &e.whole
 	p.IgnoreUDPChecksum = true
-	var err error
 	if at.env != nil {
 		err = p.ParseBody(at.body, at.env, f.Segment)
 	} else {
 		err = p.Parse(at.packet, frame.LayoutIP)
 	}
 	if err != nil {
-		return func() {}
+		return nil, err
 	}
 	quirk := p.Info.Flags&bth.Flush != 0 && !p.CheckICRC() && p.CheckICRCFlushQuirk()
 	return func() {
@@ -273,5 +283,5 @@ func (e *engine) sealer(f *link.Frame) func() {
 		} else {
 			p.PutICRC()
 		}
-	}
+	}, nil
 }

@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"testing"
@@ -111,5 +112,20 @@ func TestStranger(t *testing.T) {
 	}
 	if v := e.Handle(0, fault.Tx, made(t, false, write(2, "abcd")), 1); v.Pass {
 		t.Errorf("the first transmission passed: %+v", v)
+	}
+}
+
+// TestDamagedHeaders: a packet whose headers no receiver accepts does not become an acceptable one by a fault with a right ICRC.
+func TestDamagedHeaders(t *testing.T) {
+	for _, rule := range []string{"rewrite,set.psn=9", "corrupt,icrc=right"} {
+		for name, at := range map[string]int{"IP checksum": 14 + 10, "IP length": 14 + 2} {
+			e := network(t, rule)
+			b := made(t, false, write(1, "abcd"))
+			b[at] ^= 0x40
+			before := bytes.Clone(b)
+			if v := e.Handle(0, fault.Tx, b, 1); !v.Pass || v.Faults != 0 || v.Refused == "" || !bytes.Equal(b, before) {
+				t.Errorf("%s, wrong %s: %+v, changed %v", rule, name, v, !bytes.Equal(b, before))
+			}
+		}
 	}
 }
