@@ -429,7 +429,7 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 		} else if f != nil && !slices.ContainsFunc(pt.kinds, func(k kind) bool { return f.of(&k) }) {
 			return pt, nil, errAt(w.pos, "%s has no header with %s", t[0].text, w.key)
 		}
-		if w.key == "hex" || w.key == "text" {
+		if anything := w.text == "*" && !w.quoted; !anything && (w.key == "hex" || w.key == "text") {
 			text := w.text
 			if w.key == "hex" {
 				b, err := parseHex(w)
