@@ -316,3 +316,28 @@ func TestUntouched(t *testing.T) {
 		t.Errorf("%+v, %v", o.Report, o.err)
 	}
 }
+
+// TestNotes: the bridge says that the interfaces have different MTUs, and when one goes down and up.
+func TestNotes(t *testing.T) {
+	_, _, near, far := netlab.Bridged(t, netlab.Config{})
+	if err := far.Netlink().LinkSetMTU(far.Link(), 1400); err != nil {
+		t.Fatal(err)
+	}
+	notes := make(chan string, 10)
+	stop, ended := begin(t, impair.Config{A: at(near), B: at(far), Note: func(text string) { notes <- text }})
+	want := func(text string) {
+		t.Helper()
+		if got := <-notes; !strings.Contains(got, text) {
+			t.Errorf("%q, want %q", got, text)
+		}
+	}
+	want("is 1500, that of " + far.Interface)
+	near.SetUp(t, false)
+	want("is down")
+	near.SetUp(t, true)
+	want("is up")
+	stop()
+	if o := <-ended; o.err != nil {
+		t.Error(o.err)
+	}
+}
