@@ -79,9 +79,16 @@ func (x *machine) access() error {
 	var f Fault
 	if local {
 		n = uint64(uint32(n))
-		v, at, f = x.tab.Local(x.pds[pd], SGE{o.iova + off, uint32(n), bth.LKey(key)}, need)
+		sge := SGE{o.iova + off, uint32(n), bth.LKey(key)}
+		v, at, f = x.tab.Local(x.pds[pd], sge, need)
+		if v2, at2, f2 := x.trail.Local(x.tab, x.pds[pd], sge, need); v2 != v || at2 != at || f2 != f {
+			return fmt.Errorf("L_Key %#x by a trail: %+v at %d, %v, want %+v at %d, %v", key, v2, at2, f2, v, at, f)
+		}
 	} else {
 		v, at, f = x.tab.Remote(x.pds[pd], q, bth.RKey(key), o.iova+off, n, need)
+		if v2, at2, f2 := x.trail.Remote(x.tab, x.pds[pd], q, bth.RKey(key), o.iova+off, n, need); v2 != v || at2 != at || f2 != f {
+			return fmt.Errorf("R_Key %#x by a trail: %+v at %d, %v, want %+v at %d, %v", key, v2, at2, f2, v, at, f)
+		}
 	}
 	want := OK
 	switch {

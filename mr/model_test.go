@@ -78,6 +78,7 @@ type machine struct {
 	tab     *Table
 	pds     [2]*PD
 	lists   [2]Windows // of queue pairs q1, q2
+	trail   Trail      // of all accesses
 	regions []*modelRegion
 	windows []*modelWindow
 	keys    []uint32 // every key there ever was
