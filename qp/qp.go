@@ -449,7 +449,7 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		q.handleFirst(now, p)
 		return
 	}
-	id, unseen := p.UnseenID()
+	id, unseen := p.PassID()
 	switch {
 	case unseen && q.idents.follows(now, id):
 		q.handleFollowing(now, p, id)

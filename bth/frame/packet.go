@@ -58,6 +58,7 @@ type Packet struct {
 	env     *Envelope // of ParseBody
 	segment uint16
 	id      uint16 // Identification that makes the ICRC right
+	unseen  bool   // with a pass: the driver has not read the Identification
 	pass    *Pass  // of the queue pair that has found the addresses right; nil: none has
 	epoch   uint64 // of pass
 }

@@ -14,7 +14,14 @@ func (s *Pass) Revoke() { s.epoch++ }
 
 // SetPass gives the packet a pass. A caller that changes fields of the packet afterwards must
 // parse it anew.
-func (p *Packet) SetPass(s *Pass) { p.pass, p.epoch = s, s.epoch }
+func (p *Packet) SetPass(s *Pass) {
+	p.pass, p.epoch = s, s.epoch
+	_, p.unseen = p.UnseenID()
+}
+
+// PassID is [Packet.UnseenID] for a packet with a pass, which remembers whether the driver has seen
+// the Identification.
+func (p *Packet) PassID() (id uint16, unseen bool) { return p.id, p.unseen }
 
 // Has reports whether the packet has a pass that was not revoked.
 func (p *Packet) Has(s *Pass) bool { return p.pass == s && p.epoch == s.epoch }
