@@ -218,12 +218,15 @@ func (b *vmBed) columns(asks func(suite.Test) bool) []column {
 
 // victim is rxe, with the attacker on the tap.
 func (b *vmBed) victim() victim {
-	v := victimOf("rxe "+b.kernel, b.kernel, b.guest, func() (*hostile.Attacker, error) {
+	v := victimOf(rxeName(b.kernel), b.kernel, b.guest, func() (*hostile.Attacker, error) {
 		return attackerOn(b.ns.Do, "tap0", ourAddr, guestAddr, quietRXE, true)
 	})
 	v.complaints, v.revive = b.complaints, b.revive
 	return v
 }
+
+// rxeName names the rxe of a kernel in the tables of hostile packets.
+func rxeName(kernel string) string { return "rxe " + kernel }
 
 // oops matches what a kernel prints when it has caught itself in a mistake.
 var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)

@@ -260,6 +260,9 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *
 	for i, k := range o.kernels { // the table's order does not depend on who is faster
 		columns[i], attacked[i] = []int{t.reserve(), t.reserve()}, h.reserve()
 		t.kernels = append(t.kernels, "Linux "+k)
+		if want("ways") && o.whole(k) && len(w.cases) > 0 {
+			w.target(rxeName(k))
+		}
 	}
 	var wg sync.WaitGroup
 	for i, k := range o.kernels {

@@ -64,11 +64,9 @@ func (w *ways) refer(ctx context.Context) error {
 	return nil
 }
 
-// target makes a column of the table.
-func (w *ways) target(v victim) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.targets = append(w.targets, v.name)
+// target makes a column of the table. The caller makes those of all targets in one order, before they run side by side.
+func (w *ways) target(name string) {
+	w.targets = append(w.targets, name)
 }
 
 // run attacks one target in some ways, with those cases that are wanted. All cases of a
@@ -172,7 +170,7 @@ func (w *ways) runLinks(ctx context.Context, root bool) error {
 	all := func(hostile.Case) bool { return true }
 	var wg sync.WaitGroup
 	for _, v := range victims {
-		w.target(v)
+		w.target(v.name)
 		wg.Go(func() { w.run(ctx, v, w.ways, all) })
 	}
 	wg.Wait()
@@ -185,7 +183,6 @@ func (w *ways) runKernel(ctx context.Context, v victim) {
 	if len(w.cases) == 0 {
 		return
 	}
-	w.target(v)
 	in := []script.Way{{Origin: script.FromStranger, Mode: script.InRun}}
 	w.run(ctx, v, in, func(c hostile.Case) bool {
 		e := c.Expected(v.kernel)
