@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -76,20 +73,8 @@ func wantState(t *testing.T, s *netlab.Side, before []string) {
 // launchImpair runs the command as a process of its own, in the namespace of a side, until kill.
 func launchImpair(t *testing.T, at *netlab.Side, args ...string) (kill func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"impair"}, args...)...)
-	cmd.Env = append(os.Environ(), role+"=1")
-	said := &announced{text: "forwarding between", ready: make(chan struct{})}
-	cmd.Stdout = struct{ io.Writer }{said}
-	var err error
-	at.Do(t, func() { err = cmd.Start() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-said.ready
-	return func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	}
+	p, _ := start(t, at, "forwarding between", append([]string{"impair"}, args...)...)
+	return p.kill
 }
 
 // flood sends RoCE packets by the kernel's UDP sockets from one end to the other. It returns when the first has arrived, and goes

@@ -151,7 +151,15 @@ type wire struct {
 
 func newWire(c io.ReadWriter) *wire { return &wire{bufio.NewReaderSize(c, maxLine), c} }
 
-var errLongLine = fmt.Errorf("a message of more than %d bytes", maxLine)
+// commandError says that what has come is no message. The connection cannot be used further.
+type commandError struct{ err error }
+
+func (e *commandError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *commandError) Unwrap() error { return e.err }
+
+var errLongLine = &commandError{fmt.Errorf("a message of more than %d bytes", maxLine)}
 
 // read reads a message into v.
 func (w *wire) read(v any) error {
@@ -163,7 +171,7 @@ func (w *wire) read(v any) error {
 		return err
 	}
 	if err := json.Unmarshal(line, v); err != nil {
-		return fmt.Errorf("a message that is none: %w", err)
+		return &commandError{fmt.Errorf("a message that is none: %w", err)}
 	}
 	return nil
 }

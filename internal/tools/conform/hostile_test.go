@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/inside"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/mem"
 )
@@ -173,6 +174,94 @@ func TestOwnInterfaceRemoved(t *testing.T) {
 	if _, own := errors.AsType[*DeviceError](err); !own || c == nil || c.count("", Pass) != 1 || c.count("", Fail) != 0 || !strings.Contains(strings.Join(c.Steps[1].Why, " "), "removed") {
 		t.Fatalf("%v, %+v", err, c)
 	}
+}
+
+// An error of the tester's own completions says that the peer is gone, if it is.
+func TestExplain(t *testing.T) {
+	own := errors.New("RETRY_EXC_ERR")
+	for _, test := range []struct {
+		name    string
+		answers int
+		ends    bool // by the tester
+		gone    bool
+	}{
+		{"answers", 2, false, false},
+		{"hangs up", 1, false, true},
+		{"the tester has hung up", 1, true, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			port := fakePeer(t, func(c net.Conn) {
+				for range test.answers {
+					var m command
+					w := newWire(c)
+					if w.read(&m) == nil {
+						w.write(reply{Hello: &hello{Version: protocolVersion}})
+					}
+				}
+			})
+			c, err := dialControl(t.Context(), netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.close()
+			if test.ends {
+				c.close()
+			}
+			err = c.explain(own)
+			if _, gone := errors.AsType[*GoneError](err); gone != test.gone || !errors.Is(err, own) {
+				t.Errorf("%v", err)
+			}
+			if err := c.explain(nil); err != nil {
+				t.Errorf("no error became %v", err)
+			}
+		})
+	}
+}
+
+// A command that waits ends when its tester is gone. The server says whether the tester has said goodbye, and what it has given back.
+func TestTesterGone(t *testing.T) {
+	for _, test := range []struct {
+		name, sends, says string
+	}{
+		{"killed", "", "the tester is gone, it was killed or its test was ended: 1 queue pair closed"},
+		{"done", `{"do":"bye"}` + "\n", "the tester is done"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t)
+			near, far := net.Pipe()
+			said := make(chan string, 2)
+			s := &server{dev: r.peer, cfg: ServeConfig{Idle: limitOfTests, Log: func(line string) { said <- line }}, expected: map[string]chan *roce.ConnRequest{}}
+			ended := make(chan struct{})
+			go func() {
+				s.session(t.Context(), addressed{far})
+				close(ended)
+			}()
+			<-said
+			w := newWire(near)
+			w.write(command{Do: "create", Spec: &spec{Type: "rc", Memory: 64, Depth: 4}})
+			var got reply
+			if err := w.read(&got); err != nil || got.QP != 1 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			w.write(command{Do: "wait", QP: 1, Queue: receives, Count: 1, MS: int(limitOfTests / time.Millisecond)})
+			io.WriteString(near, test.sends)
+			near.Close()
+			<-ended
+			if line := <-said; !strings.HasSuffix(line, test.says) {
+				t.Errorf("the server says %q, want %q", line, test.says)
+			}
+			if n, _ := inside.NIC(r.peer).Count(); n > 0 {
+				t.Errorf("%d queue pairs are left", n)
+			}
+		})
+	}
+}
+
+// addressed is a pipe with an address, which the server takes for the tester's.
+type addressed struct{ net.Conn }
+
+func (addressed) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(testerAddr, 1))
 }
 
 // The server keeps nothing of a tester that leaves, and does not mind testers that talk nonsense.

@@ -189,12 +189,7 @@ func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, need
 
 // complete adds to a step what it does.
 func (p *servingPeer) complete(st step, r route, sizes []messages) step {
-	st.run = func(ctx context.Context, s *stage) error {
-		c, err := dialControl(ctx, p.addr, 0)
-		if err != nil {
-			return err
-		}
-		defer c.close()
+	work := func(ctx context.Context, s *stage, c *control) error {
 		t := serveTerms
 		t.MTU = p.mtu
 		if st.marks && s.driver == "udp" && st.tester {
@@ -239,6 +234,14 @@ func (p *servingPeer) complete(st step, r route, sizes []messages) step {
 			return near.connection.Disconnect(ctx)
 		}
 		return nil
+	}
+	st.run = func(ctx context.Context, s *stage) error {
+		c, err := dialControl(ctx, p.addr, 0)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		return c.explain(work(ctx, s, c))
 	}
 	st.counters = func(ctx context.Context) (map[string]uint64, error) {
 		c, err := dialControl(ctx, p.addr, 0)

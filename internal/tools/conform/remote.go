@@ -95,8 +95,12 @@ func dialControl(ctx context.Context, addr string, wait time.Duration) (*control
 	return nil, err
 }
 
+// close ends the connection. It says so to the peer, which can tell it from a tester that was killed.
 func (c *control) close() {
-	c.stop()
+	if c.stop() {
+		c.conn.SetWriteDeadline(time.Now().Add(replyTime))
+		c.write(command{Do: "bye"})
+	}
 	c.conn.Close()
 }
 
@@ -114,6 +118,18 @@ func (c *control) call(m command) (r reply, err error) {
 		return r, fmt.Errorf("the peer cannot do %q: %.300s", m.Do, r.Error)
 	}
 	return r, nil
+}
+
+// explain adds to the error of a step that the peer is gone, if it is: a completion with an error comes before a command shows it.
+func (c *control) explain(err error) error {
+	if _, known := errors.AsType[*GoneError](err); known || err == nil {
+		return err
+	}
+	_, gone := c.call(command{Do: "hello"})
+	if errors.Is(gone, net.ErrClosed) { // by the tester
+		return err
+	}
+	return errors.Join(gone, err)
 }
 
 // addrs returns the peer's addresses.

@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/goroce/roce"
@@ -133,34 +135,93 @@ func (s *server) newSession(peer netip.Addr) *session {
 
 func (s *server) session(ctx context.Context, conn net.Conn) {
 	x := s.newSession(conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap())
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	w := newWire(conn)
+	ctx, hangUp := context.WithCancelCause(ctx)
+	next, ended := make(chan command), make(chan struct{})
+	go func() {
+		defer close(ended)
+		hangUp(w.readAll(ctx, next))
+	}()
+	defer func() {
+		hangUp(nil)
+		conn.Close()
+		<-ended
+	}()
+	defer context.AfterFunc(ctx, func() {
+		if !errors.As(context.Cause(ctx), new(*commandError)) { // which gets an answer
+			conn.Close()
+		}
+	})()
 	defer x.close()
 	s.cfg.Log(fmt.Sprintf("%v: a tester", x.peer))
-	w := newWire(conn)
 	for {
 		conn.SetReadDeadline(time.Now().Add(s.cfg.Idle))
 		var c command
-		switch err := w.read(&c); {
-		case err == nil:
-		case errors.Is(err, io.EOF):
-			s.cfg.Log(fmt.Sprintf("%v: the tester is done", x.peer))
-			return
-		default:
-			s.cfg.Log(fmt.Sprintf("%v: %v", x.peer, err))
-			w.write(reply{Error: err.Error()})
+		select {
+		case c = <-next:
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			s.cfg.Log(fmt.Sprintf("%v: %s", x.peer, x.parting(err)))
+			if errors.As(err, new(*commandError)) {
+				w.write(reply{Error: err.Error()})
+			}
 			return
 		}
+		conn.SetReadDeadline(time.Time{}) // the commands bound themselves
 		r, err := x.do(ctx, &c)
 		if err != nil {
 			r.Error = err.Error()
 		}
 		conn.SetWriteDeadline(time.Now().Add(s.cfg.Idle))
 		if err := w.write(r); err != nil {
-			s.cfg.Log(fmt.Sprintf("%v: %v", x.peer, err))
+			if ctx.Err() != nil { // which has closed the connection
+				err = context.Cause(ctx)
+			}
+			s.cfg.Log(fmt.Sprintf("%v: %s", x.peer, x.parting(err)))
 			return
 		}
 	}
+}
+
+// readAll hands over the commands of a tester until its connection ends, and returns why it has ended. It reads while a command is executed, so
+// that a tester that was killed does not leave the server waiting on its behalf.
+func (w *wire) readAll(ctx context.Context, next chan<- command) error {
+	for {
+		var c command
+		if err := w.read(&c); err != nil {
+			return err
+		}
+		if c.Do == "bye" {
+			return errBye
+		}
+		select {
+		case next <- c:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// errBye says that the tester has ended its connection.
+var errBye = errors.New("the tester is done")
+
+// parting says how a tester was lost, and what of it is given back.
+func (x *session) parting(err error) string {
+	why := err.Error()
+	switch {
+	case errors.Is(err, errBye):
+		return why
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		why = "the tester is gone, it was killed or its test was ended"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		why = fmt.Sprintf("the tester has said nothing for %v", x.cfg.Idle)
+	case errors.Is(err, context.Canceled):
+		why = "the server ends"
+	}
+	if n := len(x.ends) + len(x.targets); n > 0 {
+		why += ": " + plural(n, "queue pair") + " closed"
+	}
+	return why
 }
 
 // close gives back all that a tester has made.
