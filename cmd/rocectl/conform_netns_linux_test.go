@@ -10,17 +10,16 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// Over packet sockets between two namespaces the card has the headers, and marks on single packets. An interface of the tester that is removed ends the test with
-// an error that says so.
-func TestConformOnInterfaces(t *testing.T) {
-	a, b := netlab.Pair(t, netlab.Config{})
-	ctx, stop := context.WithCancel(t.Context())
+// conformServer starts a server in the namespace of a side. stop ends it.
+func conformServer(t *testing.T, at *netlab.Side, link string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	srv := &announced{ready: make(chan struct{})}
 	served := make(chan int, 1)
 	go func() {
 		code := exitFailed
-		a.Do(t, func() {
-			code = run(ctx, strings.Fields("conform --serve --link raw --dcqcn=10 "+a.IP4.String()), srv, srv)
+		at.Do(t, func() {
+			code = run(ctx, []string{"conform", "--serve", "--link", link, "--dcqcn=10", at.IP4.String()}, srv, srv)
 		})
 		served <- code
 	}()
@@ -29,6 +28,33 @@ func TestConformOnInterfaces(t *testing.T) {
 	case code := <-served:
 		t.Fatalf("server: exit %d, %s", code, srv)
 	}
+	return func() {
+		t.Helper()
+		cancel()
+		if code := <-served; code != exitOK {
+			t.Errorf("server: exit %d, %s", code, srv)
+		}
+	}
+}
+
+// Over AF_XDP at both ends the operations, faults, and scripts pass, and the card has the headers. The scripts are played over a packet socket of the
+// same interface.
+func TestConformOverXDP(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	stop := conformServer(t, a, "xdp")
+	defer stop()
+	code, out := conformAt(t, b, a, "--link", "xdp", "--only", "clean/write|clean/cm/tester|drop-middle/write/tester|script/headers/(wrong-icrc|in-order)")
+	if code != exitOK || !strings.Contains(out, "PASS, 6 of 6 steps pass") || !strings.Contains(out, "driver xdp") || strings.Contains(out, "ip-header") {
+		t.Errorf("exit status %d\n%s", code, out)
+	}
+}
+
+// Over packet sockets between two namespaces the card has the headers, and marks on single packets. An interface of the tester that is removed ends the test with
+// an error that says so.
+func TestConformOnInterfaces(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	stop := conformServer(t, a, "raw")
+	defer stop()
 	test := func(only, limit string, errs *announced) (int, string) {
 		var out bytes.Buffer
 		code := exitFailed
@@ -54,9 +80,5 @@ func TestConformOnInterfaces(t *testing.T) {
 	}
 	if code != exitFailed || !strings.Contains(errs.String(), "the tester's own device") || !strings.Contains(out, "not run: ") || strings.Contains(out, "FAIL") {
 		t.Errorf("exit status %d after %v, %s\n%s", code, time.Since(began), errs, out)
-	}
-	stop()
-	if code := <-served; code != exitOK {
-		t.Errorf("server: exit %d, %s", code, srv)
 	}
 }
