@@ -44,6 +44,26 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// Several suites are one document, each with its own counts.
+func TestWriteSuites(t *testing.T) {
+	s := Suites{{Name: "one", Cases: []Case{{Name: "a"}, {Name: "b", Failure: &Message{Message: "no"}}}}, {Name: "none"}, {Name: "two", Cases: []Case{{Name: "c", Skipped: &Message{}}}}}
+	var b strings.Builder
+	if err := s.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Suites  []suite  `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal([]byte(b.String()), &got); err != nil {
+		t.Fatalf("%v in:\n%s", err, b.String())
+	}
+	counts := func(i int) [3]int { return [3]int{got.Suites[i].Tests, got.Suites[i].Failures, got.Suites[i].Skipped} }
+	if len(got.Suites) != 3 || counts(0) != [3]int{2, 1, 0} || counts(1) != [3]int{} || counts(2) != [3]int{1, 0, 1} || got.Suites[2].Cases[0].Name != "c" {
+		t.Errorf("%+v in:\n%s", got, b.String())
+	}
+}
+
 // A writer that fails is an error, wherever it does.
 func TestWriteFails(t *testing.T) {
 	s := Suite{Name: "x", Cases: []Case{{Name: "y"}}}

@@ -1,95 +1,47 @@
 package conform
 
 import (
-	"encoding/xml"
 	"fmt"
 	"io"
 	"strings"
-)
 
-// The elements of JUnit's XML that are used.
-type (
-	junitSuites struct {
-		XMLName xml.Name     `xml:"testsuites"`
-		Suites  []junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Time     string      `xml:"time,attr,omitempty"`
-		Cases    []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		Time    string        `xml:"time,attr,omitempty"`
-		Failure *junitMessage `xml:"failure,omitempty"`
-		Skipped *junitMessage `xml:"skipped,omitempty"`
-		Out     string        `xml:"system-out,omitempty"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Type    string `xml:"type,attr,omitempty"`
-		Text    string `xml:",chardata"`
-	}
+	"github.com/goroce/roce/internal/junit"
 )
-
-func (s *junitSuite) add(c junitCase) {
-	s.Tests++
-	if c.Failure != nil {
-		s.Failures++
-	}
-	if c.Skipped != nil {
-		s.Skipped++
-	}
-	s.Cases = append(s.Cases, c)
-}
 
 // WriteJUnit prints the card as JUnit's XML: a suite for each section with a test for each step, one with a test for each rule, and one for the counters.
 func (c *Card) WriteJUnit(w io.Writer) error {
-	var all junitSuites
+	var all junit.Suites
 	for _, section := range c.sections() {
-		suite := junitSuite{Name: section}
+		suite := junit.Suite{Name: section}
 		for _, s := range c.Steps {
 			if s.Section == section {
-				suite.add(s.junit())
+				suite.Cases = append(suite.Cases, s.junit())
 			}
 		}
-		all.Suites = append(all.Suites, suite)
+		all = append(all, suite)
 	}
-	rules := junitSuite{Name: "rules"}
+	rules := junit.Suite{Name: "rules"}
 	for i := range c.Rules {
-		rules.add(c.Rules[i].junit())
+		rules.Cases = append(rules.Cases, c.Rules[i].junit())
 	}
-	all.Suites = append(all.Suites, rules)
+	all = append(all, rules)
 	if len(c.Counters) > 0 {
-		counters := junitSuite{Name: "counters"}
+		counters := junit.Suite{Name: "counters"}
 		for i := range c.Counters {
 			k := &c.Counters[i]
-			t := junitCase{Class: k.Step, Name: k.Name}
+			t := junit.Case{Class: k.Step, Name: k.Name}
 			if !k.Right() {
-				t.Failure = &junitMessage{Message: fmt.Sprintf("the counter is %d, the packets say %d", k.Peer, k.Trace)}
+				t.Failure = &junit.Message{Message: fmt.Sprintf("the counter is %d, the packets say %d", k.Peer, k.Trace)}
 			}
-			counters.add(t)
+			counters.Cases = append(counters.Cases, t)
 		}
-		all.Suites = append(all.Suites, counters)
+		all = append(all, counters)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(all); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return all.Write(w)
 }
 
-func (s *StepResult) junit() junitCase {
-	t := junitCase{Class: s.Section, Name: s.Name, Time: fmt.Sprintf("%.3f", s.Took.Seconds())}
+func (s *StepResult) junit() junit.Case {
+	t := junit.Case{Class: s.Section, Name: s.Name, Seconds: s.Took.Seconds()}
 	var failures, out []string
 	for i := range s.Findings {
 		if f := &s.Findings[i]; f.failure() {
@@ -104,21 +56,21 @@ func (s *StepResult) junit() junitCase {
 		if why == "" {
 			why = plural(len(failures), "finding")
 		}
-		t.Failure = &junitMessage{Message: why, Type: string(s.Status), Text: strings.Join(failures, "\n")}
+		t.Failure = &junit.Message{Message: why, Type: string(s.Status), Text: strings.Join(failures, "\n")}
 	case Unknown:
-		t.Skipped = &junitMessage{Message: why}
+		t.Skipped = &junit.Message{Message: why}
 	}
 	t.Out = strings.Join(out, "\n")
 	return t
 }
 
-func (r *RuleResult) junit() junitCase {
-	t := junitCase{Class: string(r.Group), Name: string(r.ID)}
+func (r *RuleResult) junit() junit.Case {
+	t := junit.Case{Class: string(r.Group), Name: string(r.ID)}
 	switch r.Status {
 	case Fail, Warn:
-		t.Failure = &junitMessage{Message: r.Sentence + " (IBTA " + r.Section + ")", Type: r.Severity.String(), Text: fmt.Sprintf("broken %s in %s", plural(r.Broken, "time"), strings.Join(r.Steps, ", "))}
+		t.Failure = &junit.Message{Message: r.Sentence + " (IBTA " + r.Section + ")", Type: r.Severity.String(), Text: fmt.Sprintf("broken %s in %s", plural(r.Broken, "time"), strings.Join(r.Steps, ", "))}
 	case Unknown:
-		t.Skipped = &junitMessage{Message: r.Why}
+		t.Skipped = &junit.Message{Message: r.Why}
 	}
 	return t
 }
