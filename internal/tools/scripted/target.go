@@ -21,23 +21,49 @@ type target struct{ dev *roce.Device }
 // NewTarget returns a device as the target of scripts. Its queue pairs have a method Close, for programs that outlive a script.
 func NewTarget(d *roce.Device) script.Target { return &target{d} }
 
-// What is set on the way to INIT, RTR and RTS.
-const (
-	toInit = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
-	toRTR  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN
-	toRTS  = qp.AttrState | qp.AttrSQPSN
-)
+// Path is what is set of a queue pair on the way to INIT, RTR and RTS.
+type Path [3]struct {
+	State qp.State
+	Mask  qp.AttrMask
+}
 
-var masks = map[qp.Type][3]qp.AttrMask{
-	qp.RC: {toInit | qp.AttrAccess, toRTR | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer,
-		toRTS | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic},
-	qp.UC: {toInit | qp.AttrAccess, toRTR, toRTS},
-	qp.UD: {toInit | qp.AttrQKey, qp.AttrState, toRTS},
+// Receives is how many receives of a target have room of their own.
+const Receives = 16
+
+// PathOf returns the way of a queue pair that a script controls, by whatever verbs.
+func PathOf(t qp.Type) Path {
+	const (
+		toInit = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
+		toRTR  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN
+		toRTS  = qp.AttrState | qp.AttrSQPSN
+	)
+	switch t {
+	case qp.UD:
+		return Path{{qp.Init, toInit | qp.AttrQKey}, {qp.RTR, qp.AttrState}, {qp.RTS, toRTS}}
+	case qp.UC:
+		return Path{{qp.Init, toInit | qp.AttrAccess}, {qp.RTR, toRTR}, {qp.RTS, toRTS}}
+	}
+	return Path{{qp.Init, toInit | qp.AttrAccess}, {qp.RTR, toRTR | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer},
+		{qp.RTS, toRTS | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic}}
+}
+
+// Pattern fills the memory of a target before a script: byte i is i modulo 256.
+func Pattern(b []byte) {
+	for i := range b {
+		b[i] = byte(i)
+	}
+}
+
+// Dropped counts the packets that a device did not take.
+func Dropped(d *roce.Device) uint64 {
+	c := d.Counters()
+	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
+		c.ICRCErr + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.CNPsIgnored
 }
 
 // Connect makes a queue pair in RTS.
 func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
-	q := &targetQP{c: c, pd: t.dev.AllocPD(), dev: t.dev, mem: make([]byte, c.Memory), room: make([]byte, script.RecvSize*16)}
+	q := &targetQP{c: c, pd: t.dev.AllocPD(), dev: t.dev, mem: make([]byte, c.Memory), room: make([]byte, script.RecvSize*Receives)}
 	if err := q.connect(t); err != nil {
 		q.Close()
 		return nil, err
@@ -48,9 +74,7 @@ func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 // connect makes the objects of a queue pair, and moves it to RTS.
 func (q *targetQP) connect(t *target) error {
 	c := &q.c
-	for i := range q.mem {
-		q.mem[i] = byte(i)
-	}
+	Pattern(q.mem)
 	var err error
 	if q.mr, err = q.pd.RegMR(q.mem, c.Access); err != nil {
 		return err
@@ -65,7 +89,7 @@ func (q *targetQP) connect(t *target) error {
 		return err
 	}
 	if q.q, err = q.pd.CreateQP(roce.QPConfig{Type: c.Type, SendCQ: q.scq, RecvCQ: q.rcq,
-		Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
+		Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: Receives, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
 		return err
 	}
 	index, err := oob.ChooseGID(t.dev, -1, c.Peer.Addr())
@@ -77,9 +101,9 @@ func (q *targetQP) connect(t *target) error {
 	}
 	attr := &roce.Attr{Port: 1, Access: c.Rights, QKey: c.QKey, AV: q.ah, PathMTU: bth.MTU1024, DestQPN: c.PeerQPN, RQPSN: c.RQPSN, SQPSN: c.SQPSN,
 		Timeout: c.Timeout, RetryCnt: c.Retry, RNRRetry: c.RNR, MinRNRTimer: c.Timer, MaxRdAtomic: c.Depth, MaxDestRdAtomic: c.Reads}
-	for i, s := range []qp.State{qp.Init, qp.RTR, qp.RTS} {
-		attr.State = s
-		if err = q.q.Modify(attr, masks[c.Type][i]); err != nil {
+	for _, to := range PathOf(c.Type) {
+		attr.State = to.State
+		if err = q.q.Modify(attr, to.Mask); err != nil {
 			return err
 		}
 	}
@@ -106,11 +130,7 @@ func (q *targetQP) Close() error {
 }
 
 // Dropped counts packets that the device did not take.
-func (t *target) Dropped() (uint64, bool) {
-	c := t.dev.Counters()
-	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
-		c.ICRCErr + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.CNPsIgnored, true
-}
+func (t *target) Dropped() (uint64, bool) { return Dropped(t.dev), true }
 
 // targetQP is a queue pair of a target.
 type targetQP struct {
@@ -133,7 +153,7 @@ func (q *targetQP) Memory() (uint64, bth.RKey, error) { return q.mr.Addr(), q.mr
 
 func (q *targetQP) Recv(n int) error {
 	for range n {
-		at := q.posted % 16 * script.RecvSize
+		at := q.posted % Receives * script.RecvSize
 		if err := q.q.PostRecv(&roce.RecvWR{ID: uint64(q.posted), SG: []roce.SGE{q.recvs.SGE(at, script.RecvSize)}}); err != nil {
 			return err
 		}

@@ -4,13 +4,15 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/tools/scripted"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 	"github.com/goroce/roce/script"
 )
 
-// NewTarget lets scripts control a device context.
+// NewTarget lets scripts control a device context, by verbs that this stack and rxe have in common. Package scripted has the target that is a device
+// of this stack, and what both have in common.
 func NewTarget(n verbs.Node) script.Target { return &target{node: n} }
 
 type target struct{ node verbs.Node }
@@ -21,9 +23,7 @@ func (t *target) Dropped() (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	c := d.Device().Counters()
-	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
-		c.ICRCErr + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.CNPsIgnored, true
+	return scripted.Dropped(d.Device()), true
 }
 
 // targetQP is a queue pair of a target.
@@ -38,23 +38,6 @@ type targetQP struct {
 	ids      uint64
 	posted   int
 }
-
-// What is set on the way to INIT, RTR and RTS.
-const (
-	toInit = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
-	toRTR  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN
-	toRTS  = qp.AttrState | qp.AttrSQPSN
-)
-
-var masks = map[qp.Type][3]qp.AttrMask{
-	qp.RC: {toInit | qp.AttrAccess, toRTR | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer,
-		toRTS | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic},
-	qp.UC: {toInit | qp.AttrAccess, toRTR, toRTS},
-	qp.UD: {toInit | qp.AttrQKey, qp.AttrState, toRTS},
-}
-
-// receives is how many receives have room of their own.
-const receives = 16
 
 // Connect makes a queue pair in RTS.
 func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
@@ -81,17 +64,15 @@ func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 		return nil, err
 	}
 	pattern := make([]byte, c.Memory)
-	for i := range pattern {
-		pattern[i] = byte(i)
-	}
+	scripted.Pattern(pattern)
 	if err = n.WriteMem(q.mr.Addr, pattern); err != nil {
 		return nil, err
 	}
-	if q.recvs, err = region(receives*script.RecvSize, mr.LocalWrite); err != nil {
+	if q.recvs, err = region(scripted.Receives*script.RecvSize, mr.LocalWrite); err != nil {
 		return nil, err
 	}
 	if q.q, err = n.CreateQP(verbs.QPInit{PD: pd, Type: c.Type, SendCQ: q.scq.H, RecvCQ: q.rcq.H,
-		Caps: qp.Caps{MaxSendWR: 16, MaxRecvWR: receives, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
+		Caps: qp.Caps{MaxSendWR: 16, MaxRecvWR: scripted.Receives, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
 		return nil, err
 	}
 	av := verbs.AH{Port: 1, DGID: c.Peer, HopLimit: 64}
@@ -103,9 +84,9 @@ func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 	}
 	a := &verbs.QPAttr{Port: 1, Access: c.Rights, QKey: c.QKey, AV: av, PathMTU: bth.MTU1024, DestQPN: c.PeerQPN, RQPSN: c.RQPSN, SQPSN: c.SQPSN,
 		Timeout: c.Timeout, RetryCnt: c.Retry, RNRRetry: c.RNR, MinRNRTimer: c.Timer, MaxRdAtomic: c.Depth, MaxDestRdAtomic: c.Reads}
-	for i, s := range []qp.State{qp.Init, qp.RTR, qp.RTS} {
-		a.State = s
-		if err = n.ModifyQP(q.q.H, a, masks[c.Type][i]); err != nil {
+	for _, to := range scripted.PathOf(c.Type) {
+		a.State = to.State
+		if err = n.ModifyQP(q.q.H, a, to.Mask); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +99,7 @@ func (q *targetQP) Memory() (uint64, bth.RKey, error) { return q.mr.Addr, q.mr.R
 
 func (q *targetQP) Recv(n int) error {
 	for range n {
-		at := uint64(q.posted % receives * script.RecvSize)
+		at := uint64(q.posted % scripted.Receives * script.RecvSize)
 		if err := q.node.PostRecv(q.q.H, verbs.RecvWR{ID: uint64(q.posted), SG: []mr.SGE{q.recvs.SGE(at, script.RecvSize)}}); err != nil {
 			return err
 		}
