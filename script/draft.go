@@ -17,14 +17,15 @@ type packet struct {
 	badICRC  bool
 	badSum   bool
 	from     Origin
-	src, dst byte
-	sport    uint16
-	ttl, tos uint8
+	src, dst *byte  // nil: not another one
+	sport    uint16 // 0: as usual
+	ttl      *uint8 // nil: as usual
+	tos      uint8
 }
 
 // disguised reports whether the packet has headers of IP and UDP that a well-behaved host would not give it.
 func (p *packet) disguised() bool {
-	return p.badSum || p.from != FromPeer || p.src != 0 || p.dst != 0 || p.sport != 0 || p.ttl != 0
+	return p.badSum || p.from != FromPeer || p.src != nil || p.dst != nil || p.sport != 0 || p.ttl != nil
 }
 
 // trailer is how many bytes the wire adds to the body.

@@ -77,11 +77,11 @@ var fields = []field{
 	{"u64", 64, false, 0, nil, func(d *draft, v uint64) { d.payload = binary.BigEndian.AppendUint64(d.payload, v) }, "eight bytes of payload"},
 	{"zeros", 16, false, 0, nil, func(d *draft, v uint64) { d.payload = append(d.payload, make([]byte, v)...) }, "so many bytes of zeros"},
 	{"cut", 16, false, 0, nil, func(d *draft, v uint64) { d.cut, d.cutSet = int(v), true }, "only so many bytes from the BTH on, and an ICRC"},
-	{"sport", 16, false, 0, func(p *frame.Packet) uint64 { return uint64(p.SrcPort) }, func(d *draft, v uint64) { d.sport = uint16(v) }, "UDP source port"},
-	{"ttl", 8, false, 0, func(p *frame.Packet) uint64 { return uint64(p.HopLimit) }, func(d *draft, v uint64) { d.ttl = uint8(v) }, "TTL or hop limit"},
+	{"sport", 16, false, 0, func(p *frame.Packet) uint64 { return uint64(p.SrcPort) }, func(d *draft, v uint64) { d.sport = uint16(v) }, "UDP source port, not 0"},
+	{"ttl", 8, false, 0, func(p *frame.Packet) uint64 { return uint64(p.HopLimit) }, func(d *draft, v uint64) { d.ttl = new(uint8(v)) }, "TTL or hop limit"},
 	{"tos", 8, false, 0, func(p *frame.Packet) uint64 { return uint64(p.TrafficClass) }, func(d *draft, v uint64) { d.tos = uint8(v) }, "traffic class: DSCP and ECN"},
-	{"src", 8, false, 0, nil, func(d *draft, v uint64) { d.src = byte(v) }, "last byte of another source address"},
-	{"dst", 8, false, 0, nil, func(d *draft, v uint64) { d.dst = byte(v) }, "last byte of another destination address"},
+	{"src", 8, false, 0, nil, func(d *draft, v uint64) { d.src = new(byte(v)) }, "last byte of another source address"},
+	{"dst", 8, false, 0, nil, func(d *draft, v uint64) { d.dst = new(byte(v)) }, "last byte of another destination address"},
 }
 
 // maxPayload bounds the payload of a template: what fits into a datagram.
@@ -98,6 +98,17 @@ func fieldOf(name string) *field {
 
 // of reports whether packets of a kind have the field.
 func (f *field) of(k *kind) bool { return f.in == 0 || k.any || k.op.Info().Headers&f.in != 0 }
+
+// holds returns an error if the field cannot have the value.
+func (f *field) holds(v uint64, at Pos) error {
+	switch {
+	case f.bits < 64 && v>>f.bits != 0:
+		return errAt(at, "%s=%s does not fit into %d bits", f.name, number(v), f.bits)
+	case f.name == "sport" && v == 0:
+		return errAt(at, "sport=0: 0 is no port that a host sends from: want 1 to 65535")
+	}
+	return nil
+}
 
 // has reports whether a packet has the field.
 func (f *field) has(p *frame.Packet) bool { return f.in == 0 || p.Info.Headers&f.in != 0 }

@@ -3,6 +3,8 @@ package script
 import (
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Pos is a place in a script.
@@ -69,6 +71,16 @@ func lexLine(file string, number int, text string) (l line, err error) {
 	if len(text) > maxLine {
 		return l, errAt(l.pos, "the line has %d bytes, at most %d", len(text), maxLine)
 	}
+	for i, c := range text {
+		switch {
+		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
+			return l, errAt(Pos{file, number, i + 1}, "byte %#02x is no text: a script is UTF-8", text[i])
+		case c == '\r' && i < len(text)-1:
+			return l, errAt(Pos{file, number, i + 1}, "a carriage return within a line: lines end with a newline")
+		case c != '\t' && c != '\r' && unicode.IsControl(c):
+			return l, errAt(Pos{file, number, i + 1}, "the control character %U is no text", c)
+		}
+	}
 	l.indent = strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t")
 	end := len(text)
 	for i := 0; i < len(text); {
@@ -78,8 +90,6 @@ func lexLine(file string, number int, text string) (l line, err error) {
 		case c == '#':
 			l.comment, end = strings.TrimSpace(text[i+1:]), i
 			i = len(text)
-		case c < ' ' || c == 0x7F:
-			return l, errAt(Pos{file, number, i + 1}, "byte %#02x is no text", c)
 		default:
 			t, n, err := lexToken(file, number, text, i)
 			if err != nil {
@@ -126,8 +136,6 @@ func lexToken(file string, number int, text string, i int) (t token, end int, er
 			t.key, t.assign = b.String(), true
 			b.Reset()
 			t.at = Pos{file, number, i + 2}
-		case c < ' ' || c == 0x7F:
-			return t, i, errAt(Pos{file, number, i + 1}, "byte %#02x is no text", c)
 		default:
 			b.WriteByte(c)
 		}
@@ -139,6 +147,7 @@ func lexToken(file string, number int, text string, i int) (t token, end int, er
 
 // lex splits a script into lines that have something on them.
 func lex(file, text string) (lines []line, err error) {
+	text = strings.TrimPrefix(text, "\uFEFF") // which some editors write
 	number := 0
 	for s := range strings.Lines(text) {
 		number++

@@ -77,9 +77,25 @@ func TestErrors(t *testing.T) {
 		{head + "on rxe pass\n", "x.script:2:1: want on PEER: STATEMENT: the colon is missing"},
 		{head + "on rxe:\n", "x.script:2:4: a statement is missing behind the colon"},
 		{head + "wait 1h\n", "x.script:2:6: 1h0m0s: want more than 0 and at most"},
-		{head + "post CALL len=1\n", `x.script:2:6: "CALL": want SEND`},
+		{head + "post CALL len=1\n", `x.script:2:6: "CALL": want FETCH_ADD, READ, SEND,`},
 		{head + "recv 99\n", `x.script:2:6: "99": want a number from 1 to 16`},
-		{head + "wait 1ms\x01\n", "x.script:2:9: byte 0x01 is no text"},
+		{head + "send SEND_ONLY pkey=0x10000\n", "x.script:2:21: pkey=0x10000 does not fit into 16 bits"},
+		{head + "send SEND_ONLY sport=0\n", "x.script:2:22: sport=0: 0 is no port"},
+		{head + "expect ACK psn=+4..+1\n", "x.script:2:16: psn: the range ends before it begins"},
+		{head + "expect ACK psn=+0..-1\n", "x.script:2:16: psn: the range ends before it begins"},
+		{head + "expect ACK psn=5..4\n", "x.script:2:16: psn: the range ends before it begins"},
+		{head + "expect ACK msn=!0x11..0x10\n", "x.script:2:17: msn: the range ends before it begins"},
+		{head + "expect ACK psn=+0..+0x800000\n", "x.script:2:16: psn: a PSN is at most 8388608 behind and 8388607 ahead"},
+		{head + "expect ACK msn=0x1000000\n", "x.script:2:16: msn=0x1000000 does not fit into 24 bits"},
+		{head + "expect REP rnrretrycount=7..6\n", "x.script:2:26: rnrretrycount: the range ends before it begins"},
+		{head + "wait 1ms\x01\n", "x.script:2:9: the control character U+0001 is no text"},
+		{head + "wait 1ms \u0085\n", "x.script:2:10: the control character U+0085 is no text"},
+		{head + "wait\r1ms\n", "x.script:2:5: a carriage return within a line"},
+		{head + "wait 1ms # \xff\n", "x.script:2:12: byte 0xff is no text: a script is UTF-8"},
+		{"\xff\xfec\x00o\x00", "x.script:1:1: byte 0xff is no text: a script is UTF-8"},
+		{head + "wait\u00a01ms\n", `x.script:2:1: unknown statement "wait\u00a01ms"`},
+		{head + "title \u201cx\u201d\n", `x.script:2:1: want title "text"`},
+		{head + "raw " + strings.Repeat("00", 2100) + "\n", "x.script:2:1: the line has 4204 bytes, at most 4096"},
 		{"rule \"a\"\nrule \"b\"\n", "x.script:2:1: rule is there twice"},
 		{strings.Repeat("#", 5000), "x.script:1:1: the line has 5000 bytes"},
 		{head + strings.Repeat("loop 1 {\n", 20), "x.script:9:1: blocks are nested deeper"},
@@ -90,6 +106,28 @@ func TestErrors(t *testing.T) {
 		}
 		if e := (*Error)(nil); err != nil && !errors.As(err, &e) {
 			t.Errorf("%q: the error has no place", tt.text)
+		}
+	}
+}
+
+// How an editor writes a file makes no difference: with the ends of lines of other systems, a byte order mark, tabs, letters of any script.
+func TestForms(t *testing.T) {
+	const text = "# Über alles.\ntitle \"日本 \u2026\"\nconnect verbs rc\nloop 2 {\n  wait 1ms # ok\n}\nexpect ACK psn=-1..+1 msn=0..0xffffff\n"
+	want, err := Parse("x.script", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range []string{
+		"\uFEFF" + text, strings.ReplaceAll(text, "\n", "\r\n"), strings.ReplaceAll(text, " ", "\t"), strings.ReplaceAll(text, "\n", "  \t\r\n"),
+		strings.TrimSuffix(text, "\n"), text + "\n\r\n\t",
+	} {
+		s, err := Parse("x.script", form)
+		if err != nil {
+			t.Errorf("%q: %v", form, err)
+			continue
+		}
+		if s.Title != want.Title && s.Title != "日本\t\u2026" || len(s.Steps) != len(want.Steps) || s.Steps[2].Pos != want.Steps[2].Pos || s.About == "" {
+			t.Errorf("%q: title %q, about %q, %d steps, the last at %v", form, s.Title, s.About, len(s.Steps), s.Steps[len(s.Steps)-1].Pos)
 		}
 	}
 }

@@ -185,8 +185,10 @@ func (s *Session) fill(t *template) (*packet, error) {
 				v += uint64(base)
 			}
 			v &= 1<<24 - 1
-		case f.bits < 64 && v>>f.bits != 0:
-			return nil, errAt(a.tok.at, "%s=%s does not fit into %d bits", f.name, number(v), f.bits)
+		default:
+			if err := f.holds(v, a.tok.at); err != nil {
+				return nil, err
+			}
 		}
 		f.put(d, v)
 	}
@@ -240,7 +242,7 @@ func (s *Session) put(p *packet) error {
 	if err := s.wire.queue(p); err != nil {
 		return err
 	}
-	if s.ctl != nil && !p.badSum && p.dst == 0 && p.from != FromPeer { // what the target's kernel may drop is not counted
+	if s.ctl != nil && !p.badSum && p.dst == nil && p.from != FromPeer { // what the target's kernel may drop is not counted
 		s.ctl.sent++
 	}
 	s.sent(p)
@@ -518,6 +520,9 @@ func (s *Session) fit(m *match, h *Heard) (why string, err error) {
 		if m.low.relative { // compare as signed numbers of 24 bits
 			v, low, high = (v+1<<23)&(1<<24-1), (low+1<<23)&(1<<24-1), (high+1<<23)&(1<<24-1)
 		}
+	}
+	if low > high {
+		return "", m.reversed()
 	}
 	if inside := v >= low && v <= high; inside == m.not {
 		return fmt.Sprintf("%s is %s", m.key, shown), nil

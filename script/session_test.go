@@ -140,6 +140,7 @@ func TestWrongPeer(t *testing.T) {
 		{"set n=0x10000\nconnect manual\nsend SEND_ONLY pkey=$n\n", "x.script:3:21: pkey=0x10000 does not fit into 16 bits"},
 		{"set n=9\nconnect manual\nsend REQ retrycount=$n\n", "x.script:3:21: retrycount=9 does not fit"},
 		{"set n=256\nconnect manual\nsend REQ mtu=$n\n", "x.script:3:14: mtu=0x100 does not fit"},
+		{"connect manual\nset n=0\nsend SEND_ONLY sport=$n\n", "x.script:3:22: sport=0: 0 is no port"},
 		{"connect manual\nsend WRITE_ONLY va=$mem.va\n", "x.script:2:20: the peer has not told of memory"},
 		{"connect manual private=\"" + strings.Repeat("x", 57) + "\"\n", "x.script:1:24: 57 bytes of private data: there is room for 56"},
 		{"set n=1000\nconnect manual mtu=$n\n", "x.script:2:20: mtu=1000: want 256"},

@@ -210,6 +210,9 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 	if err == nil {
 		err = a.e.fitKind(&s.kind, w.key)
 	}
+	if v, ok := a.e.constant(); err == nil && ok && w.key != "psn" {
+		err = f.holds(v, w.at)
+	}
 	return a, err
 }
 
@@ -455,6 +458,13 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 		}
 		if err == nil && m.low.relative && w.key != "psn" {
 			err = errAt(w.at, "%s is not relative to anything: leave the sign out", w.key)
+		}
+		if err == nil {
+			var of *field
+			if mad == "" {
+				of = fieldOf(w.key)
+			}
+			err = m.possible(of)
 		}
 		if err != nil {
 			return pt, nil, err

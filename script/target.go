@@ -3,6 +3,7 @@ package script
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ type TargetQP interface {
 	QPN() bth.QPN
 	Memory() (va uint64, key bth.RKey, err error)
 	Recv(n int) error // posts receives
-	// Post posts a signaled work request with n bytes of the memory, to address PostVA with the key PostKey.
+	// Post posts a signaled work request with n bytes of the memory, to address PostVA with the key PostKey, and PostImm as immediate data.
 	Post(op qp.Opcode, n int) error
 	// Completions takes the completions of receives and of sends since the last call.
 	Completions() (recv, send []cq.WC, err error)
@@ -66,6 +67,7 @@ type TargetQP interface {
 const (
 	PostVA  = 0x1000
 	PostKey = bth.RKey(0x1234)
+	PostImm = 0x89ABCDEF
 )
 
 // Counting is a Target that counts packets which it did not take.
@@ -106,7 +108,7 @@ type postStep struct {
 }
 
 // posts are the operations by their names in scripts.
-var posts = map[string]qp.Opcode{"SEND": qp.Send, "WRITE": qp.Write, "READ": qp.Read, "FETCH_ADD": qp.FetchAdd}
+var posts = map[string]qp.Opcode{"SEND": qp.Send, "SEND_WITH_IMM": qp.SendImm, "WRITE": qp.Write, "WRITE_WITH_IMM": qp.WriteImm, "READ": qp.Read, "FETCH_ADD": qp.FetchAdd}
 
 func (p *parser) post(l *line, t []token) (action, error) {
 	if err := p.needConnection(&t[0]); err != nil {
@@ -117,7 +119,7 @@ func (p *parser) post(l *line, t []token) (action, error) {
 	}
 	op, ok := posts[t[1].text]
 	if !ok {
-		return nil, errAt(t[1].pos, "%q: want SEND, WRITE, READ or FETCH_ADD", t[1].text)
+		return nil, errAt(t[1].pos, "%q: want %s", t[1].text, strings.Join(slices.Sorted(maps.Keys(posts)), ", "))
 	}
 	n, err := strconv.Atoi(t[2].text)
 	if err != nil || n < 0 || n > MemorySize {
@@ -251,6 +253,9 @@ func completions(wcs []cq.WC) string {
 		s := w.Status.String()
 		if w.Status == cq.Success && w.Opcode.Recv() {
 			s += fmt.Sprintf(" %d B", w.ByteLen)
+			if w.Flags&cq.WithImm != 0 {
+				s += " imm " + number(uint64(w.Imm))
+			}
 		}
 		if n := len(words); n > 0 && words[n-1] == s {
 			times[n-1]++

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,6 +88,14 @@ func (e *expr) eval(look func(name string) (uint64, error)) (sum uint64, err err
 	return sum, nil
 }
 
+// fixed returns the value of a sum without variables. That of a relative one is a signed number.
+func (e *expr) fixed() (v uint64, ok bool) {
+	v, err := e.eval(func(string) (uint64, error) { return 0, errVariable })
+	return v, err == nil
+}
+
+var errVariable = errors.New("not a constant")
+
 // match is what a field of a packet has to be: anything, a number, a range, or another one.
 type match struct {
 	key     string
@@ -122,6 +131,37 @@ func parseMatch(t *token) (m match, err error) {
 	}
 	m.high = &h
 	return m, err
+}
+
+// maxAhead is how far PSNs can be from each other in one direction.
+const maxAhead = 1 << 23
+
+// possible returns an error if no value can match. f is nil for what is no field of a packet: then its size is not known.
+func (m *match) possible(f *field) error {
+	if m.any {
+		return nil
+	}
+	low, ok := m.low.fixed()
+	high := low
+	if m.high != nil && ok {
+		high, ok = m.high.fixed()
+	}
+	switch {
+	case !ok: // it is known when the packet comes
+		return nil
+	case m.low.relative && m.high != nil && (int64(low) < -maxAhead || int64(high) >= maxAhead):
+		return errAt(m.low.pos, "%s: a PSN is at most %d behind and %d ahead", m.key, maxAhead, maxAhead-1)
+	case m.low.relative && int64(low) > int64(high), !m.low.relative && low > high:
+		return m.reversed()
+	case f != nil && !m.low.relative:
+		return f.holds(high, m.low.pos)
+	}
+	return nil
+}
+
+// reversed is the error of a range whose ends are the wrong way round.
+func (m *match) reversed() error {
+	return errAt(m.low.pos, "%s: the range ends before it begins: want the lower value first", m.key)
 }
 
 // number prints a value as errors show it.

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -59,9 +60,11 @@ func (w *Wire) qpn() bth.QPN {
 const sendLimit = 5 * time.Second
 
 // queue puts a packet into the port's queue. What goes to one queue pair from one address leaves as one super-packet where
-// the port makes them. A super-packet always has a right UDP checksum, so a packet with a wrong one leaves alone.
+// the port makes them. A super-packet always has a right UDP checksum, and one TTL, so a
+// packet with a wrong one or a TTL of its own leaves alone.
 func (w *Wire) queue(p *packet) error {
-	if p.badSum {
+	edited := p.badSum || p.ttl != nil // by hand, so that it has to leave alone
+	if edited {
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -101,16 +104,33 @@ func (w *Wire) queue(p *packet) error {
 			room[at] ^= 0x80
 		}
 	}
-	if p.badSum {
-		f := w.Port.Lent()
-		udp := len(f) - n - 8
-		f[udp+6], f[udp+7] = 0x12, 0x34
+	if edited {
+		p.edit(w.Port.Lent(), n, w.Own.Is4())
 	}
 	w.Port.Commit()
-	if p.badSum {
+	if edited {
 		return w.flush()
 	}
 	return nil
+}
+
+// edit changes the headers of a frame with n bytes from the BTH on. The ICRC does not cover what is changed.
+func (p *packet) edit(f []byte, n int, is4 bool) {
+	const ip4, ip6, udpLen = 20, 40, 8
+	udp := len(f) - n - udpLen
+	if p.badSum {
+		f[udp+6], f[udp+7] = 0x12, 0x34
+	}
+	if p.ttl == nil {
+		return
+	}
+	if !is4 {
+		f[udp-ip6+7] = *p.ttl
+		return
+	}
+	ip := f[udp-ip4 : udp]
+	ip[8], ip[10], ip[11] = *p.ttl, 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(frame.Sum16(ip)))
 }
 
 // room is how many bytes from the BTH on fit into the MTU of the interface, 0 if that has none.
@@ -146,17 +166,14 @@ func (w *Wire) path(p *packet) frame.PathConfig {
 	case FromRouter:
 		c.Src, c.HopLimit = routed, 63
 	}
-	if p.src != 0 {
-		c.Src = neighbour(w.Own, p.src)
+	if p.src != nil {
+		c.Src = neighbour(w.Own, *p.src)
 	}
-	if p.dst != 0 {
-		c.Dst = neighbour(w.Peer, p.dst)
+	if p.dst != nil {
+		c.Dst = neighbour(w.Peer, *p.dst)
 	}
 	if p.sport != 0 {
 		c.SrcPort = p.sport
-	}
-	if p.ttl != 0 {
-		c.HopLimit = p.ttl
 	}
 	return c
 }

@@ -163,7 +163,7 @@ func (q *targetQP) Recv(n int) error {
 }
 
 func (q *targetQP) Post(op qp.Opcode, n int) error {
-	wr := roce.SendWR{ID: 1, Opcode: op, Flags: roce.Signaled, SG: []roce.SGE{q.mr.SGE(0, n)}, RemoteAddr: script.PostVA, RKey: script.PostKey}
+	wr := roce.SendWR{ID: 1, Opcode: op, Flags: roce.Signaled, SG: []roce.SGE{q.mr.SGE(0, n)}, RemoteAddr: script.PostVA, RKey: script.PostKey, Imm: script.PostImm}
 	if q.c.Type == qp.UD {
 		wr.AH, wr.RemoteQPN, wr.RemoteQKey = q.ah, q.c.PeerQPN, q.c.QKey
 	}

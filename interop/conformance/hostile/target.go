@@ -111,7 +111,7 @@ func (q *targetQP) Recv(n int) error {
 func (q *targetQP) Post(op qp.Opcode, n int) error {
 	q.ids++
 	return q.node.PostSend(q.q.H, verbs.SendWR{ID: q.ids, Op: op, Flags: qp.Signaled, SG: []mr.SGE{q.mr.SGE(0, uint64(n))},
-		RemoteAddr: script.PostVA, RKey: script.PostKey, AH: q.ah, QPN: q.c.PeerQPN, QKey: q.c.QKey})
+		RemoteAddr: script.PostVA, RKey: script.PostKey, Imm: script.PostImm, AH: q.ah, QPN: q.c.PeerQPN, QKey: q.c.QKey})
 }
 
 func (q *targetQP) Completions() (recv, send []cq.WC, err error) {
