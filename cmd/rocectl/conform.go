@@ -143,7 +143,7 @@ func (f *conformFlags) validate() (err error) {
 		f.cfg.Rules = append(f.cfg.Rules, file)
 	}
 	for _, name := range f.scripts {
-		text, err := os.ReadFile(name)
+		text, err := readScript(name)
 		if err != nil {
 			return err
 		}

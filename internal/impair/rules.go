@@ -73,6 +73,9 @@ func Load(name string) (*File, error) {
 
 // Parse is Load for a text in memory.
 func Parse(name string, text []byte) (*File, error) {
+	if err := checkLines(name, text); err != nil {
+		return nil, err
+	}
 	r := reader{file: &File{Name: name}}
 	var doc, second yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(text))
@@ -92,6 +95,20 @@ func Parse(name string, text []byte) (*File, error) {
 		return nil, errors.Join(r.errs...)
 	}
 	return r.file, nil
+}
+
+// maxLine bounds a line of a rule file, in bytes.
+const maxLine = 4096
+
+// checkLines finds a line that is too long.
+func checkLines(name string, text []byte) error {
+	line := 0
+	for b := range bytes.Lines(text) {
+		if line++; len(b) > maxLine {
+			return &FileError{name, line, 1, fmt.Sprintf("the line has %d bytes, at most %d", len(b), maxLine)}
+		}
+	}
+	return nil
 }
 
 // What the YAML parser says: with the line, if that is not the first one, and of an alias.
@@ -166,7 +183,7 @@ func (r *reader) pairs(n *yaml.Node, what string) (list []pair) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if line, again := seen[key.Value]; again {
-			r.fail(key, "%q is there already, in line %d", key.Value, line)
+			r.fail(key, "%.60q is there already, in line %d", key.Value, line)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -179,6 +196,10 @@ func (r *reader) pairs(n *yaml.Node, what string) (list []pair) {
 func (r *reader) scalar(p pair) (string, bool) {
 	if p.value.Kind != yaml.ScalarNode || p.value.Tag == "!!null" {
 		r.fail(p.value, "%s is %s; want one value", p.key.Value, kind(p.value))
+		return "", false
+	}
+	if strings.ContainsFunc(p.value.Value, unicode.IsControl) { // written as an escape, or over several lines
+		r.fail(p.value, "%s is %.60q; want one line without control characters", p.key.Value, p.value.Value)
 		return "", false
 	}
 	return p.value.Value, true
@@ -194,13 +215,13 @@ func kind(n *yaml.Node) string {
 	case n.Tag == "!!null":
 		return "empty"
 	}
-	return fmt.Sprintf("%q", n.Value)
+	return fmt.Sprintf("%.60q", n.Value)
 }
 
 // unknown complains of a key that is none of those that are possible.
 func (r *reader) unknown(key *yaml.Node, possible []string) {
 	slices.Sort(possible)
-	r.fail(key, "unknown key %q; the keys here are %s", key.Value, strings.Join(possible, ", "))
+	r.fail(key, "unknown key %.60q; the keys here are %s", key.Value, strings.Join(possible, ", "))
 }
 
 // top reads the file.

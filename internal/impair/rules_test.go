@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	utf16pkg "unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -73,6 +74,28 @@ rules:
 	}
 	if file.Seed != 16 || file.Hold != 50 {
 		t.Errorf("seed %d, hold %d", file.Seed, file.Hold)
+	}
+}
+
+// TestForms: how an editor writes a file makes no difference.
+func TestForms(t *testing.T) {
+	const text = "# Über alles\nrules:\n  - name: 日本\n    action: drop\n    match: {opcode: \"SEND_*\", nth: 2}\n"
+	utf16 := []byte{0xFF, 0xFE}
+	for _, u := range utf16pkg.Encode([]rune(text)) {
+		utf16 = append(utf16, byte(u), byte(u>>8))
+	}
+	for name, form := range map[string]string{
+		"as it is": text, "CRLF": strings.ReplaceAll(text, "\n", "\r\n"), "a byte order mark": "\uFEFF" + text, "tabs behind colons": strings.ReplaceAll(text, ": ", ":\t"),
+		"blanks at the ends": strings.ReplaceAll(text, "\n", " \t\n"), "no end": strings.TrimSuffix(text, "\n"), "UTF-16": string(utf16),
+	} {
+		f, err := impair.Parse("x.yaml", []byte(form))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(f.Rules) != 1 || f.Rules[0].Name != "日本" || f.Rules[0].Line != 3 || f.Rules[0].Nth != 2 {
+			t.Errorf("%s: %+v", name, f.Rules)
+		}
 	}
 }
 

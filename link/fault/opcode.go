@@ -5,6 +5,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/goroce/roce/bth"
 )
@@ -38,14 +39,15 @@ func (s *OpcodeSet) ParseOpcodes(text string) error {
 		s.Add(bth.Opcode(v))
 		return nil
 	}
+	if len(text) > maxOpcodeName {
+		return fmt.Errorf("unknown opcode %.20q… of %d bytes", text, len(text))
+	}
 	want := plainOpcode(text)
 	found := false
-	for op := range 256 {
-		name := bth.Opcode(op).Info().Name
+	for op, name := range plainNames() {
 		if name == "" {
 			continue
 		}
-		name = plainOpcode(name)
 		whole, err := path.Match(want, name)
 		if err != nil {
 			return fmt.Errorf("%q is no pattern of opcodes", text)
@@ -61,6 +63,17 @@ func (s *OpcodeSet) ParseOpcodes(text string) error {
 	}
 	return nil
 }
+
+// maxOpcodeName is longer than every name.
+const maxOpcodeName = 64
+
+// plainNames returns the names of all opcodes without separators; "" if an opcode has none.
+var plainNames = sync.OnceValue(func() (names [256]string) {
+	for op := range names {
+		names[op] = plainOpcode(bth.Opcode(op).Info().Name)
+	}
+	return names
+})
 
 // plainOpcode is a name without separators.
 func plainOpcode(s string) string {
