@@ -87,7 +87,7 @@ func TestText(t *testing.T) {
 		"error msn-count (IBTA 9.7.7.1), frame 10, 11, 10.0.0.2 > 10.0.0.1 qp 0x11: The MSN is 1, but the responder has completed 2 messages or more.\n",
 		"known: nak-repeated, 1 time from frame 24, rule nak-repeated: ",
 		"cannot tell: beginning in 10.0.0.1 > 10.0.0.2 qp 0x40, ",
-		"7 repeated: 1 after NAKs, 1 after RNR NAKs, 1 after later responses, 2 after timeouts, 2 behind those, ",
+		"7 repeated: 1 after NAKs, 1 after RNR NAKs, 1 after later responses, 2 after timeouts, 2 behind a repeated one, ",
 		"nak-reaction      1  ",
 	} {
 		if !strings.Contains(b.String(), want) {

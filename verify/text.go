@@ -42,15 +42,17 @@ func (w *errWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// verdict counts the findings by severity.
+// verdict counts the findings by severity. With strict, those that are known departures are among them.
 func (r *Report) verdict() string {
 	var n [Error + 1]int
 	known := 0
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Departure == nil {
-			n[f.Severity]++
-		} else {
+		f := &r.Findings[i]
+		if f.Departure != nil {
 			known++
+		}
+		if f.Departure == nil || r.strict {
+			n[f.Severity]++
 		}
 	}
 	var parts []string
@@ -65,7 +67,10 @@ func (r *Report) verdict() string {
 	if len(parts) == 0 {
 		parts = []string{"right"}
 	}
-	if known > 0 {
+	switch {
+	case known > 0 && r.strict:
+		parts = append(parts, count(known, "known departure")+" among them")
+	case known > 0:
 		parts = append(parts, count(known, "known departure"))
 	}
 	return strings.Join(parts, ", ")
@@ -167,7 +172,7 @@ func (h *Half) events() string {
 		what string
 	}{
 		{c.total(), "repeated:"}, {c.NAK, "after NAKs"}, {c.RNR, "after RNR NAKs"}, {c.Implied, "after later responses"}, {c.Timeout, "after timeouts"},
-		{c.Early, "as probes"}, {c.GoBack, "behind those"}, {c.Needless, "in vain"}, {c.Copies, "copies by the network"},
+		{c.Early, "as probes"}, {c.GoBack, "behind a repeated one"}, {c.Needless, "in vain"}, {c.Copies, "copies by the network"},
 		{h.Missing, "missing"}, {h.NAKs, "NAKs"}, {h.RNRs, "RNR NAKs"}, {h.Fatal, "fatal NAKs"},
 	} {
 		if e.n > 0 {
