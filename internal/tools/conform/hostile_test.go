@@ -257,6 +257,43 @@ func TestTesterGone(t *testing.T) {
 	}
 }
 
+// A tester that hangs is given up after the idle time. A command that waits does not count as idle time.
+func TestTesterHangs(t *testing.T) {
+	r := newRig(t)
+	near, far := net.Pipe()
+	defer near.Close()
+	const idle = 400 * time.Millisecond
+	said := make(chan string, 2)
+	s := &server{dev: r.peer, cfg: ServeConfig{Idle: idle, Log: func(line string) { said <- line }}, expected: map[string]chan *roce.ConnRequest{}}
+	ended := make(chan struct{})
+	go func() {
+		s.session(t.Context(), addressed{far})
+		close(ended)
+	}()
+	<-said
+	w := newWire(near)
+	var got reply
+	for _, c := range []command{
+		{Do: "create", Spec: &spec{Type: "rc", Memory: 64, Depth: 4}},
+		{Do: "wait", QP: 1, Queue: receives, Count: 1, MS: int(2 * idle / time.Millisecond)},
+	} {
+		w.write(c)
+		if err := w.read(&got); err != nil {
+			t.Fatalf("%s: %v", c.Do, err)
+		}
+	}
+	if !strings.Contains(got.Error, context.DeadlineExceeded.Error()) { // of the wait itself
+		t.Errorf("the wait ends with %q", got.Error)
+	}
+	<-ended
+	if line := <-said; !strings.HasSuffix(line, "the tester has said nothing for 400ms: 1 queue pair closed") {
+		t.Errorf("the server says %q", line)
+	}
+	if n, _ := inside.NIC(r.peer).Count(); n > 0 {
+		t.Errorf("%d queue pairs are left", n)
+	}
+}
+
 // addressed is a pipe with an address, which the server takes for the tester's.
 type addressed struct{ net.Conn }
 
