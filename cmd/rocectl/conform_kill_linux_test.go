@@ -262,6 +262,7 @@ func TestConformServerHangs(t *testing.T) {
 		return conform.Device{Device: d.Device, Close: d.Close}, nil
 	}
 	card, err := conform.Run(t.Context(), c)
+	packets.Store(1 << 20) // it is not stopped again, should the limit have come first
 	server.Signal(syscall.SIGCONT)
 	if err != nil || card.Verdict != conform.Fail || !strings.Contains(strings.Join(card.Steps[0].Why, " "), "did not end within 500ms") {
 		t.Errorf("%v, %+v", err, card)
