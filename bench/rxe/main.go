@@ -169,7 +169,7 @@ func repository(ctx context.Context) (string, error) {
 // program builds a statically linked program of the repository in dir.
 func program(ctx context.Context, dir, name, pkg string) (file string, err error) {
 	file = filepath.Join(dir, name)
-	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-ldflags", "-s -w", "-o", file, "github.com/goroce/roce/"+pkg); err != nil {
+	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/goroce/roce/"+pkg); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 	}
 	return file, nil

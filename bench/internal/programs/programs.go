@@ -53,7 +53,7 @@ func New(ctx context.Context, l *lab.Lab, root string) (s *Suite, missing map[st
 			fail(who, err)
 		}
 	}
-	if err := s.build(ctx, "env", "CGO_ENABLED=0", "go", "build", "-o", s.rocectl(), "./cmd/rocectl"); err != nil {
+	if err := s.build(ctx, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", s.rocectl(), "./cmd/rocectl"); err != nil {
 		s.Close()
 		return nil, nil, err
 	}

@@ -33,6 +33,9 @@ func IPerf(ctx context.Context, start func(side int, cmd *exec.Cmd) error, serve
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.Contains(lines.Text(), "listening") {
 	}
+	if err := lines.Err(); err != nil {
+		return m, fmt.Errorf("iperf3: %w", err)
+	}
 	var report, trouble bytes.Buffer
 	c := exec.CommandContext(ctx, "iperf3", "-c", server, "-t", strconv.Itoa(seconds), "-J")
 	c.Stdout, c.Stderr = &report, &trouble
