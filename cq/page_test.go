@@ -20,13 +20,17 @@ func (p *pages) inUse() (n int) {
 // beginning anywhere, keep order, overflow when they are full and not before, and
 // have no more pages than the most entries that ever waited need.
 func TestPages(t *testing.T) {
+	rounds := 5000
+	if testing.Short() {
+		rounds = 500
+	}
 	for _, size := range []int{1, 2, 16, 32, 64, 128, 1024} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(size), 1))
 			c := mustNew(t, size, Options{})
 			beginAt(c, rng.Uint64()) // the counters wrap, too
 			next, want, most := uint64(0), uint64(0), 0
-			for range 5000 {
+			for range rounds {
 				limit := size
 				if rng.IntN(4) > 0 {
 					limit = rng.IntN(size) + 1

@@ -27,7 +27,11 @@ var corrupted = []judge.RuleID{"icrc", "bth-short", "bth-opcode", "bth-version",
 // the standard.
 func TestBadNetwork(t *testing.T) {
 	rates := fault.Rates{Loss: 0.01, Dup: 0.01, Reorder: 0.01, Delay: 0.01, Corrupt: 0.01, ECN: 0.05}
-	for seed := range uint64(10) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				n := newNetwork(t)

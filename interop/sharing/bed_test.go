@@ -27,7 +27,10 @@ import (
 	"github.com/goroce/roce/interop/child"
 )
 
-var long = flag.Bool("sharing.long", false, "as many processes, repetitions and as much time as found faults: some minutes")
+var (
+	long    = flag.Bool("sharing.long", false, "as many processes, repetitions and as much time as found faults: some minutes")
+	killing = flag.Duration("sharing.kills", 2*time.Minute, "how long processes are killed in a long run")
+)
 
 // pick returns one of two numbers: for a short run and a long one.
 func pick[T any](short, full T) T {

@@ -18,7 +18,7 @@ import (
 // Nobody but their peers notices. Those are told soon.
 func TestKill(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
-		n, lasts := pick(3, 6), pick(3*time.Second, 2*time.Minute)
+		n, lasts := pick(3, 6), pick(3*time.Second, *killing)
 		if *long && a.do != nil {
 			lasts /= 4 // the beds differ little in this
 		}

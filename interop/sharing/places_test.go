@@ -20,6 +20,9 @@ import (
 func TestStartTogether(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		n, rounds := pick(10, 32), pick(9, 100)
+		if testing.Short() {
+			n, rounds = 4, 3
+		}
 		if *long && a.do != nil {
 			rounds /= 4 // the beds differ little in this
 		}

@@ -42,6 +42,9 @@ func config(t *testing.T, name string, change func(*Config)) Config {
 	}
 	c := Tests[i].Config()
 	c.Check = true
+	if testing.Short() {
+		c.Iters = min(c.Iters, 100)
+	}
 	change(&c)
 	return c
 }
