@@ -126,12 +126,6 @@ const (
 	jumboMTU   = 4200
 )
 
-// spare reports whether a case runs only on demand: recovery has one condition for each tool and role.
-func (c *testCase) spare() bool {
-	usual := map[role]string{server: repairedLoss.name, client: repairedReorder.name}
-	return strings.HasPrefix(c.impair.name, "repaired-") && c.tool != rping && c.impair.name != usual[c.linux]
-}
-
 // allCases is the matrix: every tool in both roles, clean and impaired, then the failures
 // that are provoked. rocectl has the rows in which it checks the data, or only it has the tool;
 // rdma-core's programs on our libraries have the others.

@@ -17,7 +17,8 @@ import "slices"
 // The cases of zero copy need a card, which only the guests of some kernels have.
 //
 // Every kernel has the cases of the list everywhere: a program for each operation, service and way to
-// connect, as server and as client. Of fewer kernels one has the cases of several of these rows.
+// connect, as server and as client; or others of the same program and role, in which more can fail.
+// Of fewer kernels one has the cases of several of these rows. Some cases run with -all only: see spares.
 const (
 	oldest = iota
 	before
@@ -59,10 +60,29 @@ func (o *options) has(kernel string, c testCase) bool {
 	if c.between.rules != "" {
 		return kernel == o.at(before) // one kernel: it needs a guest more
 	}
-	if o.all || slices.Contains(everywhere, c.tool) && c.plain() {
+	if o.all || kernel == o.at(c.kernel()) {
 		return true
 	}
-	return kernel == o.at(c.kernel())
+	return slices.Contains(everywhere, c.tool) && c.plain() && !o.covered(kernel, c)
+}
+
+// covered reports whether a kernel has another case of the same tool, role and IP version that transfers.
+func (o *options) covered(kernel string, c testCase) bool {
+	return slices.ContainsFunc(allCases(), func(x testCase) bool {
+		return x.tool == c.tool && x.linux == c.linux && x.v6 == c.v6 && x.scenario.name == "" && !x.plain() && !x.onCard() &&
+			x.between.rules == "" && x.tested.peer == "" && o.wants(x) && kernel == o.at(x.kernel())
+	})
+}
+
+// wants reports whether a case runs on any kernel.
+func (o *options) wants(c testCase) bool {
+	switch {
+	case c.between.rules != "":
+		return o.between || c.between.brief
+	case c.repairedAgain():
+		return o.all || o.repaired
+	}
+	return o.all || !c.spare()
 }
 
 // hasHost reports whether a kernel runs tests inside its guest.

@@ -4,17 +4,19 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
-// TestEveryCaseRuns: however many kernels there are, each case runs on one at least, on all with -all,
-// and each kernel has every kind of operation and way to connect, as server and as client.
+// TestEveryCaseRuns: however many kernels there are, each case that is not spare runs on one at least, each on all with
+// -all, and each kernel has every kind of operation and way to connect, as server and as client.
 func TestEveryCaseRuns(t *testing.T) {
 	for _, kernels := range [][]string{{"7"}, {"6.12", "7"}, {"6.1", "6.12", "7"}, {"6.1", "6.6", "6.12", "7"}} {
 		o := &options{kernels: kernels, hosts: hostCases()}
 		ran := make(map[string]int)
+		usual := slices.DeleteFunc(allCases(), func(c testCase) bool { return !o.wants(c) })
 		for _, k := range kernels {
-			cases, hosts := o.casesOf(k, allCases())
+			cases, hosts := o.casesOf(k, usual)
 			for _, c := range cases {
 				ran[c.name()]++
 			}
@@ -23,13 +25,13 @@ func TestEveryCaseRuns(t *testing.T) {
 			}
 			for _, tool := range everywhere {
 				for _, as := range []role{server, client} {
-					if !slices.ContainsFunc(cases, func(c testCase) bool { return c.tool == tool && c.linux == as && c.plain() }) {
-						t.Errorf("of %v, %s has no plain case of %s with Linux as %s", kernels, k, tool.name, [2]string{"server", "client"}[as])
+					if !slices.ContainsFunc(cases, func(c testCase) bool { return c.tool == tool && c.linux == as && c.scenario.name == "" }) {
+						t.Errorf("of %v, %s has no case of %s with Linux as %s", kernels, k, tool.name, [2]string{"server", "client"}[as])
 					}
 				}
 			}
 		}
-		for _, c := range allCases() {
+		for _, c := range usual {
 			if ran[c.name()] == 0 {
 				t.Errorf("of %v none runs %s", kernels, c.name())
 			}
@@ -57,6 +59,46 @@ func TestEveryCaseRuns(t *testing.T) {
 	}
 }
 
+// TestSpares: each reason holds for some case, and no case for which nothing else is tried is spare.
+func TestSpares(t *testing.T) {
+	for _, s := range spares {
+		if count(allCases(), s.has) == 0 {
+			t.Errorf("no case is spare because of %s", s.are)
+		}
+	}
+	o := new(options)
+	var usual []testCase
+	for _, c := range allCases() {
+		if o.wants(c) {
+			usual = append(usual, c)
+		}
+	}
+	network := func(c testCase) string {
+		if strings.HasPrefix(c.impair.name, "repaired-") {
+			return "repaired"
+		}
+		return c.impair.name + c.scenario.name
+	}
+	driver := func(c testCase) string { return strings.TrimSuffix(c.link, "-raw") } // rocectl is on a card
+	for _, c := range allCases() {
+		for what, same := range map[string]func(testCase) bool{
+			"tool with this driver": func(x testCase) bool { return driver(x) == driver(c) && x.program == c.program },
+			"role with this driver": func(x testCase) bool {
+				return driver(x) == driver(c) && x.linux == c.linux && x.scenario.name == c.scenario.name
+			},
+			"tool with this MTU":     func(x testCase) bool { return x.mtu == c.mtu },
+			"tool with this IP":      func(x testCase) bool { return x.v6 == c.v6 },
+			"tool with this network": func(x testCase) bool { return network(x) == network(c) },
+		} {
+			if c.between.rules == "" && !slices.ContainsFunc(usual, func(x testCase) bool {
+				return (x.tool.name == c.tool.name || strings.HasPrefix(what, "role")) && same(x)
+			}) {
+				t.Errorf("%s is spare, and no other case has its %s", c.name(), what)
+			}
+		}
+	}
+}
+
 func count[T any](all []T, is func(T) bool) (n int) {
 	for _, v := range all {
 		if is(v) {
@@ -74,9 +116,10 @@ func TestKernelOfCase(t *testing.T) {
 		byName[c.name()] = c
 	}
 	for name, want := range map[string][]string{
-		"rping/linux-server/clean":               {"6.1", "6.12", "7"},
-		"rping6/linux-client/clean":              {"6.1", "6.12", "7"},
-		"program/ucmatose/linux-client/clean":    {"6.1", "6.12", "7"},
+		"rping/linux-server/clean":               {"7"},         // the others have programs and a bad network
+		"ud_pingpong/linux-client/clean":         {"6.12", "7"}, // 6.1 has the program
+		"ud_pingpong6/linux-server/clean":        {"6.1", "6.12", "7"},
+		"program/ucmatose/linux-client/clean":    {"6.1", "7"},
 		"rstream/linux-server/clean":             {"7"},
 		"rping/linux-server/clean/udp":           {"7"},
 		"program/rc_pingpong/linux-server/clean": {"6.1"},

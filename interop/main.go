@@ -5,7 +5,7 @@
 // the same programs on our libraries, on this side of a tap device, and prints one row per case. The last cases run tests of this
 // module in the guests.
 //
-//	go run ./interop                        # every case, on one kernel or on several
+//	go run ./interop                        # cases that cover the others, on one kernel or on several
 //	go run ./interop -all                   # every case on every kernel
 //	go run ./interop -kernel 6.12 -run 'rping.*loss' -v
 //	go run ./interop -list
@@ -68,7 +68,7 @@ func realMain() (code int, err error) {
 	var kernels, run string
 	var list bool
 	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` to test against, separated by commas, the newest last")
-	flag.BoolVar(&o.all, "all", false, "run every case on every kernel, not only on one")
+	flag.BoolVar(&o.all, "all", false, "run every case on every kernel, not only on one, and those that others cover")
 	flag.StringVar(&run, "run", "", "only cases whose name matches this `regexp`")
 	flag.BoolVar(&list, "list", false, "print the names of the cases and exit")
 	flag.BoolVar(&o.verbose, "v", false, "print commands and their output")
@@ -76,7 +76,7 @@ func realMain() (code int, err error) {
 	flag.IntVar(&o.count, "count", 1, "run every case this many times; one row, the first failure counts")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case, one more in each that follows")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
-	flag.BoolVar(&o.repaired, "repaired", false, "all cases with --recovery, not one condition for each tool and role")
+	flag.BoolVar(&o.repaired, "repaired", false, "all cases with --recovery, not one condition for each tool and role, without -all, too")
 	flag.BoolVar(&o.between, "between", false, "all cases of rocectl impair between two guests, not just one")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -89,7 +89,7 @@ func realMain() (code int, err error) {
 
 	var chosen []testCase
 	for _, c := range allCases() {
-		if o.run.MatchString(c.name()) && (o.between || c.between.rules == "" || c.between.brief) && (o.repaired || !c.spare()) {
+		if o.run.MatchString(c.name()) && o.wants(c) {
 			chosen = append(chosen, c)
 		}
 	}

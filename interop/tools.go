@@ -240,7 +240,7 @@ var (
 		oob:   true,
 		args:  [2]string{"-p verbs -e msg -B {port} -I {count} -S {size} -c", "-p verbs -e msg -P {port} -I {count} -S {size} -c {peer}"},
 		good:  ends(`(?m)^4k +\d+ +=\d+ `),
-		count: 200, impairedCount: 20, size: 4096,
+		count: 100, impairedCount: 20, size: 4096,
 	}
 )
 
@@ -256,7 +256,7 @@ func pingpong(service, args string) *tool {
 		oob:        true,
 		args:       [2]string{args, args + " {peer}"},
 		good:       ends(`\d+ iters in`),
-		count:      500, impairedCount: 500, size: 4096,
+		count:      200, impairedCount: 200, size: 4096,
 	}
 }
 
@@ -290,7 +290,7 @@ func streams(name string) *tool {
 		name:  name,
 		args:  [2]string{"-b {self}" + args, "-s {peer}" + args},
 		good:  ends(`(?m)^custom +19k .*s +\d`),
-		count: 100, impairedCount: 8, size: 20000,
+		count: 40, impairedCount: 8, size: 20000,
 	}
 }
 
