@@ -18,7 +18,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run only this seed of the simulation")
-	simSeeds = flag.Int("sim.seeds", 3000, "how many seeds the simulation runs")
+	simSeeds = flag.Int("sim.seeds", 2000, "how many seeds the simulation runs")
 )
 
 // arena sizes of the model.

@@ -3,6 +3,7 @@
 //	go run ./internal/fuzz -time 1m                # each target for a minute
 //	go run ./internal/fuzz -time 10s -budget 90s   # all in about 90 seconds
 //	go run ./internal/fuzz -run '^qp\.' -list
+//	go run ./internal/fuzz -blind -time 1s         # without coverage
 //
 // It builds each package once, while the targets of earlier packages run. The exit code is 0 only if no target
 // failed. The input of a failure is in testdata/fuzz of the package.
@@ -33,7 +34,7 @@ const parallel = 2
 type options struct {
 	time, budget time.Duration
 	run          *regexp.Regexp
-	list         bool
+	list, blind  bool
 }
 
 func main() {
@@ -56,6 +57,7 @@ func parse(args []string) (o options, err error) {
 	f.DurationVar(&o.time, "time", 10*time.Second, "time of each target")
 	f.DurationVar(&o.budget, "budget", 0, "limit for all targets together; each target runs at least a second")
 	f.BoolVar(&o.list, "list", false, "print the targets and run nothing")
+	f.BoolVar(&o.blind, "blind", false, "do not instrument the packages: inputs are not guided by coverage, which takes more than a second to help, and the builds are those of go test")
 	run := f.String("run", "", "only targets whose name matches this `regexp`")
 	if err = f.Parse(args); err != nil {
 		return o, err
@@ -105,7 +107,7 @@ func (o options) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{time: o.share(n), dir: dir, cache: filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), meter: progress.New("fuzz", os.Stdout)}
+	r := &runner{time: o.share(n), blind: o.blind, dir: dir, cache: filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), meter: progress.New("fuzz", os.Stdout)}
 	r.meter.Plan(n, r.time)
 	r.run(ctx, packages)
 	err = context.Cause(ctx)
@@ -119,7 +121,8 @@ func (o options) all(ctx context.Context) error {
 // runner builds packages and runs their targets.
 type runner struct {
 	time       time.Duration // of each target
-	dir, cache string        // directories of the test programs, and of the inputs that go test keeps
+	blind      bool
+	dir, cache string // directories of the test programs, and of the inputs that go test keeps
 	meter      *progress.Meter
 	failed     atomic.Int64
 }
@@ -164,10 +167,14 @@ func (r *runner) run(ctx context.Context, packages []*pkg) {
 	running.Wait()
 }
 
-// build builds the test program of a package, instrumented for fuzzing.
+// build builds the test program of a package, instrumented for fuzzing unless the run is blind.
 func (r *runner) build(ctx context.Context, i int, p *pkg) (program string, err error) {
 	program = filepath.Join(r.dir, fmt.Sprintf("%d.test", i))
-	out, err := command(ctx, "", "go", "test", "-c", "-fuzz", "^Fuzz", "-o", program, p.ImportPath)
+	args := []string{"test", "-c", "-vet=off", "-o", program}
+	if !r.blind {
+		args = append(args, "-fuzz", "^Fuzz")
+	}
+	out, err := command(ctx, "", "go", append(args, p.ImportPath)...)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", p.ImportPath, err, out)
 	}

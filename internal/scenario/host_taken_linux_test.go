@@ -75,8 +75,8 @@ func wantTakenBy(t *testing.T, first roce.InterfaceConfig, what string, d *roce.
 // TestOneDeviceAnInterface: a second device on an interface, of whatever driver and with
 // whatever number of queues, is refused while the first is open, and only then.
 func TestOneDeviceAnInterface(t *testing.T) {
-	if raceEnabled {
-		t.Skip("one goroutine opens one device after the other")
+	if testing.Short() {
+		t.Skip("opens hundreds of devices, one after the other")
 	}
 	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	x.Do(t, func() {
@@ -114,8 +114,8 @@ func TestOneDeviceAnInterface(t *testing.T) {
 // whatever number of queues; one of another driver, or for itself, is refused while any of them
 // is open; the error names their processes. It opens afterwards.
 func TestDevicesShareInterface(t *testing.T) {
-	if raceEnabled {
-		t.Skip("one goroutine opens one device after the other")
+	if testing.Short() {
+		t.Skip("opens hundreds of devices, one after the other")
 	}
 	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	x.Do(t, func() {
