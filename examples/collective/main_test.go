@@ -5,8 +5,12 @@ import "testing"
 // TestCollective runs each operation in both ways with one number, with vectors of several
 // packets, and under load. The program itself compares every result with a plain loop.
 func TestCollective(t *testing.T) {
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
 	for _, numbers := range []int{1, 2000} {
-		if err := run(t.Context(), 20, numbers, 1); err != nil {
+		if err := run(t.Context(), rounds, numbers, 1); err != nil {
 			t.Errorf("%d numbers: %v", numbers, err)
 		}
 	}
