@@ -61,6 +61,9 @@ func TestLatency(t *testing.T) {
 	} {
 		t.Run(tt.test+"/"+tt.name, func(t *testing.T) {
 			cfg := config(t, tt.test, tt.change)
+			if testing.Short() {
+				cfg.Iters = min(cfg.Iters, 100)
+			}
 			client, server, printed := play(t, tt.fault, cfg)
 			results := []Result{client}
 			if cfg.Test.mutual {

@@ -42,9 +42,6 @@ func config(t *testing.T, name string, change func(*Config)) Config {
 	}
 	c := Tests[i].Config()
 	c.Check = true
-	if testing.Short() {
-		c.Iters = min(c.Iters, 100)
-	}
 	change(&c)
 	return c
 }
