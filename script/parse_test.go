@@ -72,6 +72,8 @@ func TestErrors(t *testing.T) {
 		{head + "loop 2 {\nwait 1ms\n", "x.script:2:1: the block is not closed"},
 		{head + "}\n", "x.script:2:1: there is no block to close"},
 		{head + "outcome nothing\n", `x.script:2:1: want outcome "text"`},
+		{head + "outcome \"nothing\" or\n", `x.script:2:1: want outcome "text"`},
+		{head + "outcome \"nothing\" \"ERR\"\n", `x.script:2:1: want outcome "text"`},
 		{head + "outcome \"nothing\n", "x.script:2:9: the quotation mark is not closed"},
 		{"on rxe: pass\n", "x.script:1:1: a variant needs a statement before it"},
 		{head + "on rxe pass\n", "x.script:2:1: want on PEER: STATEMENT: the colon is missing"},
@@ -139,7 +141,7 @@ connect verbs rc
 expect ACK psn=+0
   on rxe 6.1: dies          # it panics
   on rxe: expect ACK psn=+1 # it counts from 1
-outcome "a"
+outcome "a" or "c"
   on us: outcome "b" warns
 `)
 	if err != nil {
@@ -152,9 +154,9 @@ outcome "a"
 		peer, step, outcome, why string
 		kills, warns, departs    bool
 	}{
-		{"adapter", "expect ACK psn=+0", "a", "", false, false, false},
-		{"rxe-6.1", "dies", "a", "it panics", true, false, true},
-		{"rxe 7", "expect ACK psn=+1", "a", "it counts from 1", false, false, true},
+		{"adapter", "expect ACK psn=+0", "a or c", "", false, false, false},
+		{"rxe-6.1", "dies", "a or c", "it panics", true, false, true},
+		{"rxe 7", "expect ACK psn=+1", "a or c", "it counts from 1", false, false, true},
 		{"us", "expect ACK psn=+0", "b", "", false, true, true},
 	} {
 		p, err := ParsePeer(tt.peer)
@@ -162,8 +164,9 @@ outcome "a"
 			t.Fatal(err)
 		}
 		departs, why := s.Departs(p)
-		if got := s.Steps[1].For(p).Text; got != tt.step || s.Expected(p) != tt.outcome || s.Kills(p) != tt.kills || s.Warns(p) != tt.warns || departs != tt.departs || why != tt.why {
-			t.Errorf("%s: %q, outcome %q, kills %v, warns %v, departs %v: %q", tt.peer, got, s.Expected(p), s.Kills(p), s.Warns(p), departs, why)
+		outcome := strings.Join(s.Expected(p), " or ")
+		if got := s.Steps[1].For(p).Text; got != tt.step || outcome != tt.outcome || s.Kills(p) != tt.kills || s.Warns(p) != tt.warns || departs != tt.departs || why != tt.why {
+			t.Errorf("%s: %q, outcome %q, kills %v, warns %v, departs %v: %q", tt.peer, got, outcome, s.Kills(p), s.Warns(p), departs, why)
 		}
 	}
 	if _, err := ParsePeer("-"); err == nil {

@@ -132,8 +132,8 @@ func (o *outcomeStep) run(s *Session, _ *Step) error {
 		got = Once(got)
 	}
 	s.outcome = got
-	if got != o.want && !s.opts.Free {
-		return &Mismatch{Want: o.want, Got: got, Outcome: true}
+	if !s.opts.Free && !slices.Contains(o.want, got) {
+		return &Mismatch{Want: o.String(), Got: got, Outcome: true}
 	}
 	return nil
 }

@@ -121,14 +121,15 @@ func (s *Script) Warns(p Peer) (warns bool) {
 	return warns
 }
 
-// Expected returns the outcome that is expected of a peer, "" if the script does not say.
-func (s *Script) Expected(p Peer) (outcome string) {
+// Expected returns the outcomes that are right for a peer, nil if the script does not say. The first is that of a peer that
+// does no more than the standard asks for.
+func (s *Script) Expected(p Peer) (outcomes []string) {
 	s.walkFor(s.Steps, p, func(do action) {
 		if o, ok := do.(*outcomeStep); ok {
-			outcome = o.want
+			outcomes = o.want
 		}
 	})
-	return outcome
+	return outcomes
 }
 
 // walkFor calls f for what each step does with a peer.

@@ -130,19 +130,26 @@ func (p *parser) post(l *line, t []token) (action, error) {
 
 // outcomeStep compares everything that came of the script.
 type outcomeStep struct {
-	want  string
-	warns bool // the peer's kernel prints a warning about itself
+	want  []string // any of these is right; the first is that of a peer that does no more than the standard asks for
+	warns bool     // the peer's kernel prints a warning about itself
 }
+
+// String lists the outcomes that are right.
+func (o *outcomeStep) String() string { return strings.Join(o.want, " or ") }
 
 func (p *parser) outcome(l *line, t []token) (action, error) {
 	if err := p.needConnection(&t[0]); err != nil {
 		return nil, err
 	}
-	warns := len(t) == 3 && t[2].text == "warns"
-	if len(t) != 2 && !warns || !t[1].quoted || t[1].assign {
-		return nil, errAt(t[0].pos, "want outcome \"text\", and warns if the peer's kernel may complain about itself")
+	o := &outcomeStep{}
+	rest := t
+	for next := "outcome"; len(rest) > 1 && rest[0].text == next && rest[1].quoted && !rest[1].assign; next = "or" {
+		o.want, rest = append(o.want, rest[1].text), rest[2:]
 	}
-	return &outcomeStep{t[1].text, warns}, nil
+	if o.warns = len(rest) == 1 && rest[0].text == "warns" && !rest[0].quoted; o.want == nil || len(rest) > 0 && !o.warns {
+		return nil, errAt(t[0].pos, "want outcome \"text\", or \"text\" for others that are right, and warns if the peer's kernel may complain about itself")
+	}
+	return o, nil
 }
 
 // controlled is the state of a session with a target.

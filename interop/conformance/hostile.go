@@ -51,7 +51,7 @@ func (v *victim) attack(ctx context.Context, c hostile.Case) (hostile.Result, er
 	r := hostile.RunCase(c, n, a)
 	n.Close()
 	a.Close()
-	if v.revive != nil && (r.Err != nil || c.Expected(v.kernel) == hostile.Panic) {
+	if v.revive != nil && (r.Err != nil || c.Expected(v.kernel)[0] == hostile.Panic) {
 		switch dead, err := v.revive(ctx); {
 		case err != nil:
 			return r, errors.Join(r.Err, err)
@@ -280,9 +280,9 @@ are sent in other ways.
 			case a.errs[at][i] != nil:
 				cell = "**FAIL** " + cell
 			case cell == notAsked:
-			case cell != c.Want:
+			case !c.Right(cell):
 				differ = true
-			case at > 0:
+			case at > 0 && cell == a.got[0][i].Got:
 				cell = "same"
 			}
 			fmt.Fprintf(&b, " %s |", cell)

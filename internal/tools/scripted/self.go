@@ -26,9 +26,14 @@ const selfQuiet = 2 * time.Millisecond
 // RunSelf plays a script against a NIC in this process: one that the script controls, or one on which the program runs that
 // the script wants.
 func RunSelf(ctx context.Context, s *script.Script, o script.Options) *script.Result {
+	return runSelf(ctx, s, o, roce.RecoverDefault)
+}
+
+// runSelf is RunSelf with a NIC that has a recovery.
+func runSelf(ctx context.Context, s *script.Script, o script.Options, recovery roce.Recovery) *script.Result {
 	fail := func(err error) *script.Result { return &script.Result{Name: s.Name, Err: err} }
 	hub := mem.NewHub(mem.Config{MTU: 1500})
-	dev, err := hubdev.Open(hub, selfAddr, roce.Config{Options: roce.Options{SleepAtOnce: true}}, nil)
+	dev, err := hubdev.Open(hub, selfAddr, roce.Config{Options: roce.Options{SleepAtOnce: true, Recovery: recovery}}, nil)
 	if err != nil {
 		return fail(err)
 	}
