@@ -52,18 +52,20 @@ func newBare(n *node) *bare {
 // BenchmarkEngineAlone is what of a packet is the engine's: both ends together,
 // without envelopes, with messages of no bytes, so that there is nothing to copy and
 // next to nothing for the ICRC to cover; with -tags noicrc, without that. Each message
-// is a packet; its acknowledgement is shared with others.
+// is a packet; its acknowledgement is shared with others. With recovery both ends could repair
+// losses, and there are none.
 func BenchmarkEngineAlone(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		op   qp.Opcode
 	}{{"SEND", qp.Send}, {"WRITE", qp.Write}, {"READ", qp.Read}} {
-		b.Run(c.name, func(b *testing.B) { benchAlone(b, c.op) })
+		b.Run(c.name, func(b *testing.B) { benchAlone(b, c.op, false) })
+		b.Run(c.name+"-recovery", func(b *testing.B) { benchAlone(b, c.op, true) })
 	}
 }
 
-func benchAlone(b *testing.B, op qp.Opcode) {
-	na, nb, _ := newPair(b, 1, impairment{}, pairConfig{rd: 16})
+func benchAlone(b *testing.B, op qp.Opcode, repair bool) {
+	na, nb, _ := newPair(b, 1, impairment{}, pairConfig{rd: 16, repair: repair, repairB: repair})
 	wa, wb := newBare(na), newBare(nb)
 	_, local := na.region(b, 64)
 	_, remote := nb.region(b, 64)

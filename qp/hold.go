@@ -154,7 +154,7 @@ func (q *QP) mayHold(d int32) bool {
 		q.cnt.HoldRefused++
 		return false
 	}
-	s.hold.low = s.expect
+	s.hold.low, s.repairing = s.expect, true
 	return true
 }
 
@@ -213,6 +213,7 @@ func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 	} else if s.hold != nil {
 		q.drain(now, p)
 	}
+	s.repairing = s.hold != nil || s.withheld || s.learnt.judge
 }
 
 // drain executes the held requests that follow the missing one, which p was.

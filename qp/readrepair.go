@@ -183,7 +183,7 @@ func (q *QP) noteExecuted(now mono.Time, end bth.PSN) {
 		e.known = e.known.Add(int(stop))
 	}
 	if r.askDelay == 0 {
-		r.repairDue = true
+		r.dueRepair()
 	} else {
 		r.repairAt = min(r.repairAt, now.Add(r.askDelay))
 	}
@@ -317,7 +317,7 @@ func (q *QP) filled(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		if a.last.Less(psn) {
 			continue
 		}
-		r.repairDue = true // the part behind it may be asked for
+		r.dueRepair() // the part behind it may be asked for
 		if p.Info.Flags&bth.First != 0 && psn != a.original && a.tries > 0 {
 			r.anyPart = true
 		}

@@ -89,6 +89,9 @@ func (q *QP) repairBy(r *Repair) {
 	}
 }
 
+// dueRepair has emitRepairs look for missing responses that may be asked for.
+func (r *requester) dueRepair() { r.repairDue, r.repairing = true, true }
+
 // emitRepairs sends what repairs have to send, no faster than congestion control allows. others reports
 // whether requests that are not repairs may follow, and whether there are any.
 func (q *QP) emitRepairs(now mono.Time, sink frame.Sink) (res emission, others bool) {
@@ -111,6 +114,7 @@ func (q *QP) emitRepairs(now mono.Time, sink frame.Sink) (res emission, others b
 			return res, false
 		}
 	}
+	r.repairing = r.single.on
 	return idle, q.sq.cur != q.sq.tail || r.probe
 }
 
@@ -128,7 +132,8 @@ func (q *QP) repaired(repairs *uint64) {
 // repairTimeouts handles the deadlines of repairs and of gaps that have been reached.
 func (q *QP) repairTimeouts(now mono.Time) {
 	if !now.Before(q.requester.repairAt) {
-		q.requester.repairAt, q.requester.repairDue = mono.Never, true
+		q.requester.repairAt = mono.Never
+		q.requester.dueRepair()
 	}
 	if !now.Before(q.requester.single.wakeAt) {
 		q.singleTimeout(now)

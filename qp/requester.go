@@ -23,6 +23,7 @@ type requester struct {
 	readBytes uint64   // the same of READs
 	reads     int32    // READs and atomics on the wire
 	readsFull bool     // there were as many as allowed, and too few were answered since
+	repairing bool     // emitRepairs may have something to send, or to keep back
 	repairDue bool     // emitMissing may have something to send
 	trail     mr.Trail // of the keys of local memory
 	gather    cursor   // of the SEND or WRITE in progress
@@ -102,13 +103,13 @@ func (q *QP) emitOther(now mono.Time, sink frame.Sink) emission {
 // emitRequest builds the next request packet of RC, XRC or DC.
 func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
-	if q.sq.cur == q.sq.tail && !r.probe && q.repair == nil || q.state != RTS && q.state != SQD {
+	if q.sq.cur == q.sq.tail && !r.probe && !r.repairing || q.state != RTS && q.state != SQD {
 		return idle
 	}
 	if r.rnrDeadline != mono.Never {
 		return idle
 	}
-	if q.repair != nil {
+	if r.repairing {
 		if res, others := q.emitRepairs(now, sink); !others {
 			return res
 		}

@@ -29,6 +29,7 @@ type responder struct {
 	nakLeft     uint8 // how often it may be repeated
 	established bool  // COMM_EST has been raised
 	withheld    bool  // the last PSN executed must not be named yet: see withholdEnd
+	repairing   bool  // a hold has begun, and the requests behind it may have to be looked at: see executeAndDrain
 	minRNR      bth.RNRTimer
 
 	in    message  // request in progress
@@ -171,7 +172,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 		s.established = true
 		q.event(EventCommEst)
 	}
-	if q.repair != nil {
+	if s.repairing {
 		q.executeAndDrain(now, p)
 	} else if v := q.execute(p); v != proceed {
 		q.refuse(v, psn)

@@ -104,7 +104,7 @@ func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
 		s.tries = 0
 	}
 	s.on, s.due, s.psn, s.end = true, true, h, end
-	r.timing = false
+	r.repairing, r.timing = true, false
 	r.late = false
 	r.lost(now) // a peer holds no more than a usual window
 	return true

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/rxe"
 	"github.com/goroce/roce/interop/conformance/suite"
@@ -82,23 +83,25 @@ const (
 
 // vmBed is a guest with rxe behind a tap device in a namespace.
 type vmBed struct {
-	kernel  string // series
-	linux   string // release
-	scripts string
-	image   string
-	out     string       // folder for the console
-	network fault.Config // of the tests: what harms packets
-	ns      netns.Netns
-	vm      *vm.VM
-	agent   *proc.Proc
-	next    *proc.Proc // nil if there is none
+	kernel   string // series
+	linux    string // release
+	scripts  string
+	image    string
+	out      string          // folder for the console
+	network  fault.Config    // of the tests: what harms packets
+	options  roce.Options    // of our devices
+	refusals map[string]bool // whether tests have to see a NAK of an error, by name
+	ns       netns.Netns
+	vm       *vm.VM
+	agent    *proc.Proc
+	next     *proc.Proc // nil if there is none
 }
 
 // newVMBed makes a network, boots a kernel on it and starts the verbs agent.
 func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err error) {
-	b := &vmBed{kernel: kernel, scripts: filepath.Join(o.root, "interop", "vm"), out: o.out}
+	b := &vmBed{kernel: kernel, scripts: filepath.Join(o.root, "interop", "vm"), out: o.out, options: roce.Options{Recovery: o.recovery}, refusals: map[string]bool{}}
 	if o.harm {
-		b.network = fault.Config{Seed: 1, Tx: faults, Rx: faults}
+		b.network = fault.Config{Seed: 1, Tx: harm, Rx: harm}
 	}
 	defer func() {
 		if err != nil {
@@ -208,12 +211,41 @@ func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 
 // columns are those of the guest's kernel, with the tests that are wanted of it.
 func (b *vmBed) columns(asks func(suite.Test) bool) []column {
-	us := ourInterface(b.ns.Do, "tap0", b.network)
+	us := func(requests bool) opener {
+		return func(test suite.Test) (verbs.Node, error) {
+			return ourDevice(b.ns.Do, "tap0", roce.InterfaceConfig{Options: b.options}, b.harms(test, requests))(test)
+		}
+	}
 	name := "rxe " + b.kernel
 	return []column{
-		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", asks: asks, usual: testRXEUsual, open: pairOf(b.guest, us)},
-		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, asks: asks, usual: testRXEUsual, open: pairOf(us, b.guest)},
+		{name: name + " requests", heading: "rxe " + b.kernel + " → roce", asks: asks, usual: testRXEUsual, open: pairOf(b.guest, us(true))},
+		{name: name + " responds", heading: "roce → rxe " + b.kernel, second: true, asks: asks, usual: testRXEUsual, open: pairOf(us(false), b.guest)},
 	}
+}
+
+// harms returns what harms the packets of a test; rxe requests, or responds.
+func (b *vmBed) harms(test suite.Test, requests bool) (c fault.Config) {
+	if !b.network.Enabled() || b.refused(test) {
+		return c
+	}
+	b.network.Seed++ // other packets are lost whenever the test runs again
+	c = b.network
+	if posts := test.Needs | test.NeedsRequester; requests && posts&(verbs.HasAtomicWrite|verbs.HasFlushPost) != 0 {
+		// rxe repeats an ATOMIC_WRITE and a FLUSH with the address 0.
+		c.Tx, c.Rx = fault.Rates{Dup: harm.Dup}, fault.Rates{Dup: harm.Dup}
+	}
+	return c
+}
+
+// refused reports whether a test has to see a NAK of an error. It runs the test in the process once.
+func (b *vmBed) refused(test suite.Test) bool {
+	known, tried := b.refusals[test.Name]
+	if !tried {
+		mem := memColumn()
+		known = mem.run(test).Refused
+		b.refusals[test.Name] = known
+	}
+	return known
 }
 
 // victim is rxe, with the attacker on the tap.

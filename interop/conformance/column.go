@@ -104,6 +104,9 @@ func memColumn() column {
 // faults are what the network of the raw pairing does to packets in each direction.
 var faults = fault.Rates{Loss: 0.01, Dup: 0.02, Reorder: 0.02}
 
+// harm is what -harm does to packets between roce and rxe: more, for most tests have few packets.
+var harm = fault.Rates{Loss: 0.05, Dup: 0.05, Reorder: 0.05}
+
 // unfaulty is a network that delivers what is sent.
 var unfaulty fault.Config
 

@@ -38,10 +38,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/qp"
 )
 
 type options struct {
@@ -49,6 +51,7 @@ type options struct {
 	kernels  []string // the newest last
 	all      bool
 	harm     bool
+	recovery roce.Recovery // of our devices that have tests against rxe
 	run      *regexp.Regexp
 	count    int
 	root     string // of the repository
@@ -133,11 +136,12 @@ func realMain() (int, error) {
 
 func parse() (o *options, list bool, err error) {
 	o = &options{}
-	var pairings, kernels, run string
+	var pairings, kernels, run, recovery string
 	flag.StringVar(&pairings, "pairing", "mem,raw,ways,rxe", "which `pairings` to run, separated by commas")
 	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` of the pairing rxe, separated by commas")
 	flag.BoolVar(&o.all, "all", false, "run everything against every kernel, not only against the last one")
 	flag.BoolVar(&o.harm, "harm", false, "lose, double and reorder packets in the pairing rxe, too")
+	flag.StringVar(&recovery, "recovery", "default", "what our end of the pairing rxe does about losses: default, go-back, reads or `all`")
 	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
 	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
 	flag.StringVar(&o.hostile, "hostile-md", "", "write the table of hostile packets to this Markdown `file`")
@@ -150,6 +154,10 @@ func parse() (o *options, list bool, err error) {
 	}
 	if o.run, err = regexp.Compile(run); err != nil {
 		return nil, false, fmt.Errorf("-run: %w", err)
+	}
+	var ok bool
+	if o.recovery, ok = qp.ParseRecovery(recovery); !ok {
+		return nil, false, fmt.Errorf("-recovery: there is default, go-back, reads and all, but no %q", recovery)
 	}
 	o.pairings, o.kernels = strings.Split(pairings, ","), strings.Split(kernels, ",")
 	for _, p := range o.pairings {

@@ -313,6 +313,7 @@ func (e *end) receivedAs(id uint64, want cq.Status, known ...deviation[cq.Status
 // completed takes the next completion; cause is the side whose behaviour decides
 // the status.
 func (e *end) completed(c verbs.CQ, what string, cause verbs.Node, id uint64, want cq.Status, known []deviation[cq.Status]) cq.WC {
+	e.t.refused = e.t.refused || want != cq.Success && want != cq.WRFlushErr
 	w := e.next(c, what)
 	if w.ID != id {
 		e.t.fatalf("%s: completion of work request %d (%v), expected that of %d", e.Label(), w.ID, w.Status, id)

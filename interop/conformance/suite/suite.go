@@ -58,6 +58,10 @@ type Result struct {
 
 	// Known: the test knows a deviation of rxe, of whatever kernel; whoever the sides are.
 	Known bool
+
+	// Refused: a side has to answer with a NAK of an error. It goes to ERR and answers nothing more, so if a network loses
+	// the NAK, the other side never learns the reason.
+	Refused bool
 }
 
 // Run runs a test. A responder of nil is for Single tests. The sides are the
@@ -65,7 +69,7 @@ type Result struct {
 func Run(test Test, requester, responder verbs.Node) (r Result) {
 	start := time.Now()
 	t := &T{requester: requester, responder: responder}
-	defer func() { r.Took, r.Known = time.Since(start), t.known }()
+	defer func() { r.Took, r.Known, r.Refused = time.Since(start), t.known, t.refused }()
 	for _, side := range []struct {
 		n     verbs.Node
 		needs verbs.Feature
@@ -101,6 +105,7 @@ type T struct {
 	requester, responder verbs.Node
 	failures, deviations []string
 	known                bool // some deviation of rxe
+	refused              bool // a request, by a NAK
 	nextID               uint64
 }
 
