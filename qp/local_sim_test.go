@@ -371,9 +371,9 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 // TestSimLocal runs commands over networks that lose, duplicate, reorder and
 // corrupt.
 func TestSimLocal(t *testing.T) {
-	seeds := uint64(400)
+	seeds := uint64(*simSeeds) * 2 / 15
 	if testing.Short() || raceEnabled {
-		seeds = 100
+		seeds = min(seeds, 100)
 	}
 	for seed := uint64(1); seed <= seeds; seed++ {
 		if _, err := simulateIO(t, seed); err != nil {

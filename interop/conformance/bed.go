@@ -228,6 +228,9 @@ func (b *vmBed) harms(test suite.Test, requests bool) (c fault.Config) {
 	if !b.network.Enabled() || b.refused(test) {
 		return c
 	}
+	if !requests && test.Name == "TestQPEx/RCReadZeroSize" {
+		return c // rxe checks the key of a READ of no bytes that is repeated, and drops it
+	}
 	b.network.Seed++ // other packets are lost whenever the test runs again
 	c = b.network
 	if posts := test.Needs | test.NeedsRequester; requests && posts&(verbs.HasAtomicWrite|verbs.HasFlushPost) != 0 {
