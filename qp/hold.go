@@ -227,12 +227,15 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 		if data == nil {
 			break
 		}
-		psn, msn, acked := s.expect, s.msn, s.acked
 		held := &q.repair.packet
 		if held.Packet.Parse(data) != nil { // never: it was parsed before
 			q.dropHold()
 			return
 		}
+		if s.withheld {
+			s.nameEnd() // the peer has sent a later one
+		}
+		psn, msn, acked := s.expect, s.msn, s.acked
 		if v := q.execute(held); v != proceed {
 			q.dropHold()
 			q.refuse(v, psn)
@@ -241,11 +244,8 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 		if s.hold == nil {
 			return // executing it has failed the queue pair
 		}
-		if s.acked != acked {
-			s.withheld = false
-			if f := held.Info.Flags; h.asked && f&(bth.Send|bth.Write) != 0 && f&bth.Last != 0 && f&bth.First == 0 {
-				q.withholdEnd(psn, msn)
-			}
+		if f := held.Info.Flags; s.acked != acked && h.asked && f&(bth.Send|bth.Write) != 0 && f&bth.Last != 0 && f&bth.First == 0 {
+			q.withholdEnd(psn, msn)
 		}
 		h.advance(s.expect)
 	}

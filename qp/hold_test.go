@@ -106,6 +106,19 @@ func TestHoldEnd(t *testing.T) {
 	b.inject(next)
 	b.wantAck(bth.AckNoCredits, e0.Add(4))
 
+	// The packet behind the end was held, too: its acknowledgement counts the message.
+	b, _, m := holding(t, pairConfig{})
+	ps = writeParts(m, 4)
+	next.va, next.key = m.Addr(), m.RKey()
+	for _, p := range []packet{ps[0], ps[2], ps[3], next} {
+		b.inject(p)
+	}
+	b.sent()
+	b.inject(ps[1])
+	if out := b.sent(); len(out) != 1 || out[0].PSN() != e0.Add(4) || out[0].MSN() != 2 {
+		t.Fatalf("answered %v to a message behind the end", summary(out))
+	}
+
 	b, _ = start()
 	if b.NextTimeout() != mono.Never {
 		t.Error("a timer runs")

@@ -29,10 +29,12 @@ func TestVerifyOnTheWay(t *testing.T) {
 		for name, c := range networks {
 			for place := range 3 {
 				for seed := range uint64(2) {
-					t.Run(fmt.Sprint(addrs[0], " ", name, " ", place, " ", seed), func(t *testing.T) {
-						c.Seed = 4 * seed
-						judgeAt(t, place, overheard(t, addrs, c, place))
-					})
+					for _, r := range []roce.Recovery{roce.RecoverGoBack, roce.RecoverAll} {
+						t.Run(fmt.Sprint(addrs[0], " ", name, " ", place, " ", seed, " ", r), func(t *testing.T) {
+							c.Seed = 4 * seed
+							judgeAt(t, place, overheard(t, addrs, c, r, place))
+						})
+					}
 				}
 			}
 		}
@@ -41,7 +43,7 @@ func TestVerifyOnTheWay(t *testing.T) {
 
 // overheard returns what passes a place while two devices talk: at the first device (0), between them (1), or at the second one (2).
 // Between two places is a network with faults.
-func overheard(t *testing.T, addrs [2]string, c fault.Config, place int) (recs []pcap.Record) {
+func overheard(t *testing.T, addrs [2]string, c fault.Config, r roce.Recovery, place int) (recs []pcap.Record) {
 	var mu sync.Mutex
 	tap := func(p link.Port) link.Port {
 		return ok(pcap.Wrap(p, nil, pcap.Options{Seen: func(r *pcap.Record) {
@@ -68,7 +70,7 @@ func overheard(t *testing.T, addrs [2]string, c fault.Config, place int) (recs [
 			case place == 2*i:
 				p = tap(p)
 			}
-			config.Ports[0] = p
+			config.Ports[0], config.Recovery = p, r
 			devs[i] = n.open(config)
 		}
 		talk(t, devs)
