@@ -141,7 +141,7 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 func (q *QP) mayOmitAckReq(now mono.Time, w *sendWQE) bool {
 	r := &q.requester
 	return !q.alwaysAckReq && !q.signals(w) && w.length <= q.mtu && r.next == r.max && q.state == RTS &&
-		now.Sub(r.ackReqAt) < ackReqInterval && r.unrequested() < maxUnrequested && r.srtt > 0 && q.wait() <= r.timeout/2 &&
+		now.Sub(r.ackReqAt) < ackReqInterval && r.unrequested() < maxUnrequested && r.srtt > 0 && r.patience(minProbe) <= r.timeout/2 &&
 		int(q.sq.cur-q.sq.head) < q.sq.cap()/unrequestedPart
 }
 
@@ -245,8 +245,11 @@ func (q *QP) wait() time.Duration {
 	if r.learnt != nil && (r.single.peer == holds || r.askRTT > 0 && q.awaitsData()) {
 		least = lossyProbe
 	}
-	return max(r.srtt+4*r.rttvar, least)
+	return r.patience(least)
 }
+
+// patience returns how long an answer may take, by the round trips that were measured, at least least.
+func (f *inFlight) patience(least time.Duration) time.Duration { return max(f.srtt+4*f.rttvar, least) }
 
 // awaitsData reports whether the oldest request is a READ or atomic.
 func (q *QP) awaitsData() bool {

@@ -239,3 +239,12 @@ func (p *Path) Put(b []byte, l Layout, n int, id uint16) (body []byte, crc bth.C
 	}
 	return body, crc
 }
+
+// WithID returns the register that Put returns for an Identification, if crc is the one for Identification 0
+// and all else is the same.
+func (p *Path) WithID(crc bth.CRC, id uint16) bth.CRC {
+	if p.is4 {
+		crc ^= crcIPv4ID.of(id)
+	}
+	return crc
+}

@@ -99,6 +99,9 @@ func TestPathPutAny(t *testing.T) {
 		if want := headerCRC(b[ip:p.HeaderLen(frame.LayoutEthernet)]); crc != want {
 			r.Fatalf("CRC %#x, want %#x", crc, want)
 		}
+		if _, zero := p.Put(bytes.Clone(b), frame.LayoutEthernet, len(b)-p.HeaderLen(frame.LayoutEthernet), 0); p.WithID(zero, id) != crc {
+			r.Fatalf("CRC %#x with Identification %#x, want %#x", p.WithID(zero, id), id, crc)
+		}
 		var q frame.Packet
 		if err := q.Parse(b, frame.LayoutEthernet); err != nil || !q.CheckICRC() {
 			r.Fatalf("%v %x", err, b)

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -194,6 +195,40 @@ func TestParts(t *testing.T) {
 			t.Errorf("%d messages wait after those that filled the queue, want 1", n)
 		}
 		from.Flush()
+	}
+}
+
+// TestAlike: packets that are like the ones before them, and others, in any order, have the ICRC of their path and size.
+func TestAlike(t *testing.T) {
+	from, to, path := loopbackPair(t, 47, Config{})
+	paths := []*frame.Path{path, onPath(t, 47, 48, func(c *frame.PathConfig) { c.TrafficClass = 4 }), onPath(t, 47, 48, func(c *frame.PathConfig) { c.HopLimit = 9 }),
+		onPath(t, 47, 49, nil), onPath(t, 50, 48, nil)} // the last two do not reach the other Port
+	rng := rand.New(rand.NewPCG(1, 2))
+	sizes := []int{0, 64, 64, 64, 1000}
+	for range 20 {
+		expected, lost := 0, 0
+		for range 20 {
+			k := rng.IntN(len(paths))
+			payload := make([]byte, sizes[rng.IntN(len(sizes))])
+			for range 1 + rng.IntN(4) {
+				linktest.Send(t, from, paths[k], bth.PSN(expected), payload)
+				switch k {
+				case 3:
+				case 4:
+					lost++
+				default:
+					expected++
+				}
+			}
+		}
+		before := from.Stats().TxErrors
+		if err := from.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		linktest.InOrder(t, to, expected) // which checks each ICRC
+		if n := int(from.Stats().TxErrors); n-int(before) > lost || n == 0 && lost > 0 {
+			t.Errorf("%d errors, %d packets have another's source address", n, lost)
+		}
 	}
 }
 
