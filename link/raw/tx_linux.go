@@ -65,6 +65,10 @@ type tx struct {
 	made    [frame.MaxHeaderLen]byte // the headers as they were shown
 	covered [frame.MaxHeaderLen]byte // the bytes that the headers replaced
 
+	base     bth.CRC     // what Put returns for Identification 0 and packets of baseSize bytes of basePath that join a message
+	basePath *frame.Path // nil: there was none
+	baseSize int
+
 	scratch []byte // room for frames beyond the MTU
 	id      uint16 // Identification of the next IPv4 packet
 	failure error  // of a Flush inside Begin, for the next Flush
@@ -112,8 +116,11 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	if t.follows(path, n) {
 		t.joins = true
 		t.lent = t.room[t.end-t.header : t.end+n : t.end+n]
-		body, crc = path.Put(t.lent[t.header:], frame.LayoutUDP, n, t.id)
-		return body, crc, true
+		if path != t.basePath || n != t.baseSize {
+			_, t.base = path.Put(t.lent[t.header:], frame.LayoutUDP, n, 0)
+			t.basePath, t.baseSize = path, n
+		}
+		return t.lent[t.header:], path.WithID(t.base, t.id), true
 	}
 	t.path, t.header, t.joins = path, path.HeaderLen(frame.LayoutEthernet), false
 	size := t.header + n
