@@ -215,7 +215,8 @@ func inTask(task, wr int, err error) error {
 }
 
 // WaitWR returns the work request that waits for n completions of the queue
-// (IBV_EXP_WR_CQE_WAIT). Completions count whether the program has polled them or not. All
+// (IBV_EXP_WR_CQE_WAIT). Completions count whether the program has polled them or not, and
+// those with an error, too: a program that polls none looks at [QP.State] at the end. All
 // waits of a list count from the same completion; a list ends with the wait that has
 // [WaitEnLast], and the next list counts from the completions after it. See
 // docs/cross-channel.md.

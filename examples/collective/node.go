@@ -161,7 +161,10 @@ func (n *node) create(lists bool) (err error) {
 	return nil
 }
 
+// ackTimeout is 4.096 µs times 2^18, a second: the nodes share the processors, and one of them may wait long for its turn.
+const ackTimeout = 18
+
 func (n *node) connect(ctx context.Context, l int, to *node) error {
 	return n.links[l].qp.Connect(ctx, roce.Peer{AHAttr: roce.AHAttr{DGID: to.dev.GIDs()[0]}, QPN: to.links[l].qp.Num(), MTU: n.dev.Query().PathMTU,
-		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1}, 0)
+		Timeout: ackTimeout, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1}, 0)
 }

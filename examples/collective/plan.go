@@ -76,7 +76,21 @@ func (n *node) runList(ctx context.Context, p plan) error {
 	if bad, err := n.dev.PostTask(tasks); err != nil {
 		return fmt.Errorf("task %d: %w", bad, err)
 	}
-	return take(ctx, n.done, toSelf+1)
+	if err := take(ctx, n.done, toSelf+1); err != nil {
+		return err
+	}
+	return n.connected()
+}
+
+// connected reports a channel that has failed. That does not end a list: the completions of the failed work requests
+// count, too, and nobody polls them.
+func (n *node) connected() error {
+	for l, c := range n.links {
+		if s := c.qp.State(); s != roce.StateRTS {
+			return fmt.Errorf("the queue pair of channel %d is in %v", l, s)
+		}
+	}
+	return nil
 }
 
 // runSteps runs a plan without lists: the program waits for each message, adds, and posts the next.

@@ -33,7 +33,7 @@ func TestStandstill(t *testing.T) {
 func TestQuota(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		all := crowd(t, a, b)
-		g, err := quota.New(0.03)
+		g, err := quota.New(0.1)
 		if err != nil {
 			netlab.Lacking(t, "quota of processor time", err)
 		}
