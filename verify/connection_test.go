@@ -128,6 +128,17 @@ func TestSlack(t *testing.T) {
 	if _, byRule := unexplained(wrong().judge(active, slack)); len(byRule) != 0 {
 		t.Errorf("with slack: %v", byRule)
 	}
+	early := func() *scene {
+		s := rightScene(t)
+		s.step("unready-again").at, s.step("ready").at = s.step("rnr").at+20*time.Microsecond, s.step("rnr").at+40*time.Microsecond
+		return s
+	}
+	if _, byRule := unexplained(early().judge(active, Config{Rules: []RuleID{rnrEarly}})); byRule[rnrEarly] != 1 {
+		t.Errorf("without slack: %v", byRule)
+	}
+	if _, byRule := unexplained(early().judge(active, Config{Rules: []RuleID{rnrEarly}, Slack: time.Millisecond})); len(byRule) != 0 {
+		t.Errorf("with slack: %v", byRule)
+	}
 	marks := func() *scene {
 		s := rightScene(t)
 		s.step("marked-2").at = s.step("marked").at + time.Microsecond // both arrive before the first CNP

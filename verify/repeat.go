@@ -166,6 +166,10 @@ func (h *half) waited(p *packet) {
 	if p.in || waited >= n.wait*98/100-20*time.Microsecond {
 		return
 	}
+	if waited < h.v.cfg.Slack { // it did not know of the NAK
+		h.v.cannotTell(rnrEarly)
+		return
+	}
 	var d *Departure
 	if h.flow.likeRxe() {
 		d = &rxeEarly
