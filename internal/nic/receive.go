@@ -37,7 +37,7 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 		}
 	}
 	var q *QP // of the previous frame
-	checked, received := 0, uint64(0)
+	checked, received, datagrams := 0, uint64(0), false
 	for i := range frames {
 		f := &frames[i]
 		if i == checked {
@@ -45,7 +45,7 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 		}
 		if q != nil && f.Intact && s.packet.Next(f.Data, f.Env, f.Segment) {
 			s.packet.SetIntact()
-			if s.packet.Info.Transport == bth.UD {
+			if datagrams {
 				s.handle(now, q)
 			} else {
 				q.engine.HandlePacket(now, &s.packet)
@@ -56,7 +56,7 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 			s.noteAccepted(now, received)
 		}
 		q = s.receive(now, f, layout, fromPort)
-		received = s.counters.RcvdPkts
+		received, datagrams = s.counters.RcvdPkts, q != nil && s.packet.Info.Transport == bth.UD
 	}
 	if q != nil {
 		s.noteAccepted(now, received)

@@ -57,24 +57,27 @@ const ManagementPart = Slots
 // Dest is where a packet goes at a peer.
 type Dest struct {
 	Part uint8
-	qp   uint32 // the word of the BTH with the queue pair; 0 for management datagrams
+	qp   uint64 // the word of the BTH with the queue pair; noQP for management datagrams
 }
 
 // DestOf returns the destination of a packet, which begins with the BTH.
 func DestOf(b []byte) Dest {
-	d := Dest{Part: Part(b)}
+	d := Dest{Part(b), noQP}
 	if d.Part != ManagementPart && len(b) >= bth.BTHLen {
 		d.qp = qpWord(b)
 	}
 	return d
 }
 
+// noQP is no word of a BTH.
+const noQP = 1 << 32
+
 // Is reports whether a packet is for the same queue pair, and no management datagram. It may be false
 // for one that is.
-func (d Dest) Is(b []byte) bool { return d.qp != 0 && len(b) >= bth.BTHLen && qpWord(b) == d.qp }
+func (d Dest) Is(b []byte) bool { return len(b) >= bth.BTHLen && qpWord(b) == d.qp }
 
 // qpWord returns the second word of a BTH as it lies in memory.
-func qpWord(b []byte) uint32 { return binary.NativeEndian.Uint32(b[4:]) }
+func qpWord(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b[4:])) }
 
 // Spread tells a sender whether a peer may be several processes that share an address: a few
 // processes have queue pairs in few parts. For such a peer the sender separates packets for
