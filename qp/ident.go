@@ -3,7 +3,6 @@ package qp
 import (
 	"time"
 
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/mono"
 )
@@ -119,21 +118,6 @@ func (s *idents) follow(id uint16) {
 		s.last = id
 	}
 	s.run++
-}
-
-// handleFollowing processes a packet that follows and has the pass of the queue pair.
-func (q *QP) handleFollowing(now mono.Time, p *frame.Packet, id uint16) {
-	if p.Info.Flags&bth.Request != 0 {
-		expect := q.responder.expect
-		if q.handleRequest(now, p); q.responder.expect != expect {
-			q.idents.follow(id)
-		}
-		return
-	}
-	acked := q.requester.acked
-	if q.handleResponse(now, p); q.requester.acked != acked {
-		q.idents.follow(id)
-	}
 }
 
 // handleSolvedID processes a packet of the peer whose Identification had to be solved for,

@@ -450,15 +450,20 @@ func (q *QP) HandlePacket(now mono.Time, p *frame.Packet) {
 		return
 	}
 	id, unseen := p.PassID()
-	switch {
-	case unseen && q.idents.follows(now, id):
-		q.handleFollowing(now, p, id)
-	case unseen:
+	if unseen && !q.idents.follows(now, id) {
 		q.handleSolvedID(now, p, id)
-	case p.Info.Flags&bth.Request != 0:
-		q.handleRequest(now, p)
-	default:
-		q.handleResponse(now, p)
+		return
+	}
+	if p.Info.Flags&bth.Request != 0 {
+		expect := q.responder.expect
+		if q.handleRequest(now, p); unseen && q.responder.expect != expect {
+			q.idents.follow(id)
+		}
+		return
+	}
+	acked := q.requester.acked
+	if q.handleResponse(now, p); unseen && q.requester.acked != acked {
+		q.idents.follow(id)
 	}
 }
 
