@@ -135,7 +135,7 @@ func array[T any](base unsafe.Pointer, off uint64, n int) []T {
 }
 
 // settle is how long a queue may stay busy after its last socket was closed: the kernel frees it asynchronously.
-const settle = 3 * time.Second
+const settle = 5 * time.Second
 
 // Bind binds the socket to a queue of an interface. Flags are the kernel's; a socket that shares another's memory has
 // that socket's flags. The Fill ring should have entries before. Bind waits a moment for a busy queue; EBUSY afterwards
