@@ -31,3 +31,14 @@ func (q *QP) HandleSlowly(now mono.Time, p *frame.Packet) {
 	}
 	q.handleOther(now, p)
 }
+
+// HandleAlone is HandlePacket for a packet that no queue pair has looked at before.
+func (q *QP) HandleAlone(now mono.Time, p *frame.Packet) { q.handleOther(now, p) }
+
+// Idents is what the queue pair knows about the Identifications of its peer.
+func (q *QP) Idents() any { return q.idents }
+
+// LookForRepairs has both ends of the queue pair look whether a repair is in progress.
+func (q *QP) LookForRepairs() {
+	q.requester.repairing, q.responder.repairing = q.repair != nil, q.repair != nil
+}

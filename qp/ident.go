@@ -133,9 +133,9 @@ func (q *QP) handleSolvedID(now mono.Time, p *frame.Packet, id uint16) {
 	case weak:
 		q.cnt.WeakICRC++
 	}
-	expect, acked := q.responder.expect, q.requester.acked
+	before, expect, acked := q.idents, q.responder.expect, q.requester.acked
 	q.handleAdmitted(now, p)
-	if q.responder.expect != expect || q.requester.acked != acked {
+	if (q.responder.expect != expect || q.requester.acked != acked) && q.idents == before { // it has not migrated
 		q.idents = next
 	}
 }
