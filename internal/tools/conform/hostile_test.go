@@ -218,6 +218,20 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// inSession begins a session of a server and returns the tester's end of it, what the server says from then on, and a channel
+// that is closed at its end.
+func inSession(t *testing.T, r *rig, idle time.Duration) (near net.Conn, said chan string, ended chan struct{}) {
+	near, far := net.Pipe()
+	said, ended = make(chan string, 2), make(chan struct{})
+	s := &server{dev: r.peer, cfg: ServeConfig{Idle: idle, Log: func(line string) { said <- line }}, expected: map[string]chan *roce.ConnRequest{}}
+	go func() {
+		s.session(t.Context(), addressed{far})
+		close(ended)
+	}()
+	<-said
+	return near, said, ended
+}
+
 // A command that waits ends when its tester is gone. The server says whether the tester has said goodbye, and what it has given back.
 func TestTesterGone(t *testing.T) {
 	for _, test := range []struct {
@@ -228,15 +242,7 @@ func TestTesterGone(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newRig(t)
-			near, far := net.Pipe()
-			said := make(chan string, 2)
-			s := &server{dev: r.peer, cfg: ServeConfig{Idle: limitOfTests, Log: func(line string) { said <- line }}, expected: map[string]chan *roce.ConnRequest{}}
-			ended := make(chan struct{})
-			go func() {
-				s.session(t.Context(), addressed{far})
-				close(ended)
-			}()
-			<-said
+			near, said, ended := inSession(t, r, limitOfTests)
 			w := newWire(near)
 			w.write(command{Do: "create", Spec: &spec{Type: "rc", Memory: 64, Depth: 4}})
 			var got reply
@@ -260,17 +266,9 @@ func TestTesterGone(t *testing.T) {
 // A tester that hangs is given up after the idle time. A command that waits does not count as idle time.
 func TestTesterHangs(t *testing.T) {
 	r := newRig(t)
-	near, far := net.Pipe()
-	defer near.Close()
 	const idle = 400 * time.Millisecond
-	said := make(chan string, 2)
-	s := &server{dev: r.peer, cfg: ServeConfig{Idle: idle, Log: func(line string) { said <- line }}, expected: map[string]chan *roce.ConnRequest{}}
-	ended := make(chan struct{})
-	go func() {
-		s.session(t.Context(), addressed{far})
-		close(ended)
-	}()
-	<-said
+	near, said, ended := inSession(t, r, idle)
+	defer near.Close()
 	w := newWire(near)
 	var got reply
 	for _, c := range []command{
