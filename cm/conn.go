@@ -163,6 +163,17 @@ func (c *Conn) Destroy(now mono.Time) {
 	}
 }
 
+// Drop is Destroy without a message for an unanswered request, whose sender the device cannot reach. An answer would
+// make the host look for the sender on the link: a neighbour entry and a broadcast for each forged address.
+func (c *Conn) Drop(now mono.Time) {
+	if c.destroyed || c.state != StateReqRcvd && c.state != StateMRAReqSent {
+		c.Destroy(now)
+		return
+	}
+	c.destroyed = true
+	c.toIdle()
+}
+
 // setState moves to s and keeps the counts that depend on it.
 func (c *Conn) setState(s State) {
 	if !s.pendingRequest() && c.listener != nil {

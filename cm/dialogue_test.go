@@ -557,11 +557,16 @@ func TestWrongState(t *testing.T) {
 	}
 }
 
-// TestDestroy: what the peer is told in each state, and that nothing remains.
-func TestDestroy(t *testing.T) {
+// TestDestroy: the message to the peer in each state. Nothing remains.
+func TestDestroy(t *testing.T) { testEnd(t, (*Conn).Destroy, true) }
+
+// TestDrop: the same, but an unanswered request gets no message.
+func TestDrop(t *testing.T) { testEnd(t, (*Conn).Drop, false) }
+
+func testEnd(t *testing.T, end func(*Conn, mono.Time), answers bool) {
 	everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
 		tid := c.tid
-		c.Destroy(d.now)
+		end(c, d.now)
 		rej := func(local CommID, of Subject) {
 			d.send(&REJ{Header: Header{TID: tid}, LocalID: local, RemoteID: peerID, Of: of, Reason: RejectConsumer})
 		}
@@ -569,9 +574,13 @@ func TestDestroy(t *testing.T) {
 		case StateReqSent, StateMRAReqRcvd:
 			d.send(timeoutREJ(ownTID, 0))
 		case StateReqRcvd:
-			rej(0, OfREQ)
+			if answers {
+				rej(0, OfREQ)
+			}
 		case StateMRAReqSent:
-			rej(ownID, OfREQ)
+			if answers {
+				rej(ownID, OfREQ)
+			}
 		case StateRepRcvd, StateMRARepSent:
 			rej(ownID, OfREP)
 		case StateRepSent, StateMRARepRcvd:
@@ -586,6 +595,7 @@ func TestDestroy(t *testing.T) {
 		case StateDreqSent, StateTimewait:
 		}
 		d.silent()
+		end(c, d.now)
 		c.Destroy(d.now)
 		d.silent()
 		d.finish(c)

@@ -73,19 +73,25 @@ func TestAcceptIsBounded(t *testing.T) {
 	})
 }
 
-// nowhere finds no host.
-type nowhere struct{}
+// nowhere finds no host, for a reason.
+type nowhere struct{ errno syscall.Errno }
 
-func (nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour, error) {
-	return roce.Neighbour{}, syscall.EHOSTUNREACH
+func (n nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour, error) {
+	return roce.Neighbour{}, n.errno
 }
 
-// TestRequestFromNowhere: a request of an unreachable sender uses no queue pair and does not reach the program.
+// TestRequestFromNowhere: a request of an unreachable sender uses no queue pair. Without a route to the sender it gets no answer.
 func TestRequestFromNowhere(t *testing.T) {
+	for errno, answers := range map[syscall.Errno]uint64{syscall.EHOSTUNREACH: 1, syscall.ENETUNREACH: 0} {
+		t.Run(errno.Error(), func(t *testing.T) { testRequestFromNowhere(t, errno, answers) })
+	}
+}
+
+func testRequestFromNowhere(t *testing.T, errno syscall.Errno, answers uint64) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		config := n.config("10.0.0.1")
-		config.Resolver = nowhere{}
+		config.Resolver = nowhere{errno}
 		server := n.open(config)
 		evil := newAttacker(n, server)
 		l := ok(server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
@@ -95,7 +101,10 @@ func TestRequestFromNowhere(t *testing.T) {
 			t.Error("the program sets a queue pair up")
 			return nil
 		}})
-		wantErr(t, "Accept", err, syscall.EHOSTUNREACH)
+		wantErr(t, "Accept", err, errno)
+		if got := server.Counters().CM.Sent[cm.AttrREJ-cm.AttrREQ]; got != answers {
+			t.Errorf("%d REJs, want %d", got, answers)
+		}
 	})
 }
 
