@@ -27,11 +27,13 @@ type Interface struct {
 	index    int
 	loopback bool
 
-	news    *os.File // notifications of the kernel
-	room    []byte   // the watcher's buffer for one datagram of news
-	watcher sync.WaitGroup
-	done    chan struct{} // closed with the interface
-	waiting atomic.Int32  // number of calls that wait for a neighbour
+	news     *os.File       // notifications of the kernel
+	room     []byte         // the watcher's buffer for one datagram of news
+	running  sync.WaitGroup // the watcher and runDeep
+	done     chan struct{}  // closed with the interface
+	calls    chan func()    // requests for runDeep
+	returned chan struct{}  // a value for each
+	waiting  atomic.Int32   // number of calls that wait for a neighbour
 
 	mu           sync.Mutex // guards all below: one request at a time
 	nl           *netlink.Handle
@@ -77,7 +79,7 @@ func Open(name string) (*Interface, error) {
 		return fail(err)
 	}
 	i := &Interface{Name: name, index: link.Attrs().Index, loopback: link.Attrs().Flags&net.FlagLoopback != 0, nl: handle,
-		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), probe: [2]int{-1, -1}, packet: packetSocket(), home: here(),
+		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), calls: make(chan func()), returned: make(chan struct{}), probe: [2]int{-1, -1}, packet: packetSocket(), home: here(),
 		groups: map[netip.Addr]*membership{}}
 	for k := range i.probe {
 		switch fd, err := i.open(k); {
@@ -89,6 +91,7 @@ func Open(name string) (*Interface, error) {
 			i.probe[k] = fd
 		}
 	}
+	i.running.Go(i.runDeep)
 	return i, nil
 }
 
@@ -148,7 +151,7 @@ func here() (n namespace) {
 // Close leaves all groups, releases the sockets and waits for the watcher. The watcher's function must not call
 // Close.
 func (i *Interface) Close() error {
-	defer i.watcher.Wait()
+	defer i.running.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {

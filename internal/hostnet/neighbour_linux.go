@@ -32,7 +32,10 @@ func (i *Interface) neighbourRequest(typ, flags int, hop netip.Addr, state uint1
 	msg, dst := i.ndmsg(hop, state, ndFlags)
 	req.AddData(msg)
 	req.AddData(dst)
-	return req.Execute(unix.NETLINK_ROUTE, 0)
+	var answer [][]byte
+	var err error
+	i.deep(func() { answer, err = req.Execute(unix.NETLINK_ROUTE, 0) })
+	return answer, err
 }
 
 // known looks up one entry of the kernel's neighbour table; its state is 0 if there is

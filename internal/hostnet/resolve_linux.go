@@ -32,7 +32,9 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	if dst.IsLinkLocalUnicast() || dst.IsMulticast() {
 		ask.OifIndex = i.index
 	}
-	routes, err := i.nl.RouteGetWithOptions(dst.AsSlice(), &ask)
+	var routes []netlink.Route
+	var err error
+	i.deep(func() { routes, err = i.nl.RouteGetWithOptions(dst.AsSlice(), &ask) })
 	if err == nil && len(routes) == 0 {
 		err = syscall.ENETUNREACH
 	}

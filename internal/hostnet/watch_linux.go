@@ -47,7 +47,7 @@ func (i *Interface) Watch(changed func(Change)) error {
 		return i.fail("watch", "it is watched already", syscall.EBUSY)
 	}
 	i.watched = true
-	i.watcher.Go(func() {
+	i.running.Go(func() {
 		var c Change
 		c.everything()
 		for {
