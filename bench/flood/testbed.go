@@ -4,16 +4,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/interop/child"
 	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/proc"
 )
 
 // The addresses.
@@ -33,8 +36,13 @@ type testbed struct {
 	macs                     [3]frame.MAC
 }
 
+// ownQueues is the end of a link's name that gives the server's interface two queues: one for packets that the
+// attacker's processor sends, one for the client's.
+const ownQueues = "-queues"
+
 func newTestbed(ctx context.Context, link string) (b *testbed, err error) {
 	b = &testbed{link: link}
+	driver, queues := strings.CutSuffix(link, ownQueues)
 	defer func() {
 		if err != nil {
 			b.close()
@@ -56,13 +64,22 @@ func newTestbed(ctx context.Context, link string) (b *testbed, err error) {
 		at   **child.Process
 	}{{"server", serverIP, cores[0], &b.server}, {"client", clientIP, cores[0], &b.client}, {"attacker", attackerIP, cores[1], &b.attacker}} {
 		port := fmt.Sprintf("port%d", i)
-		ns, err := b.space(ctx, p.name, fmt.Sprintf("link add %s type veth peer name %s netns %s", device, port, sw),
+		var two string
+		if queues && i == 0 {
+			two = "numtxqueues 2 numrxqueues 2 "
+		}
+		ns, err := b.space(ctx, p.name, fmt.Sprintf("link add %s %stype veth peer name %s netns %s %[2]s", device, two, port, sw),
 			fmt.Sprintf("addr add %v/24 dev %s", p.ip, device), "link set "+device+" up")
 		if err != nil {
 			return b, err
 		}
 		if err := lines(ctx, sw, "link set "+port+" master bridge0", "link set "+port+" up"); err != nil {
 			return b, err
+		}
+		if two != "" {
+			if err := separate(ctx, sw, port, cores); err != nil {
+				return b, err
+			}
 		}
 		err = ns.Do(func() error {
 			ifi, err := net.InterfaceByName(device)
@@ -78,10 +95,30 @@ func newTestbed(ctx context.Context, link string) (b *testbed, err error) {
 			return b, err
 		}
 	}
-	if err := call(ctx, b.server, "Open", link, nil); err != nil {
+	if err := call(ctx, b.server, "Open", driver, nil); err != nil {
 		return b, err
 	}
-	return b, call(ctx, b.client, "Open", link, nil)
+	return b, call(ctx, b.client, "Open", driver, nil)
+}
+
+// separate makes each of two processors send through its own queue of a veth interface (XPS). The other end receives
+// from the queue of the same number.
+func separate(ctx context.Context, n netns.Netns, device string, cores [2]int) error {
+	if cores[0] == cores[1] {
+		return errors.New("attacker and client need a processor each, to have a queue each")
+	}
+	for queue, core := range cores {
+		mask := make([]string, core/32+1) // words of 32 bits, the highest first
+		for i := range mask {
+			mask[i] = "0"
+		}
+		mask[0] = fmt.Sprintf("%x", uint32(1)<<(core%32))
+		file := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", device, queue)
+		if _, err := proc.Run(ctx, n.Argv("sh", "-c", "echo "+strings.Join(mask, ",")+" > "+file)...); err != nil {
+			return fmt.Errorf("queue %d of %s: %w", queue, device, err)
+		}
+	}
+	return nil
 }
 
 // space makes a namespace of the testbed and runs ip commands in it.
