@@ -14,9 +14,11 @@ import (
 // measureBusy measures one round beside programs that compute. Each of these has one core in turn, or all cores of the
 // ends.
 func (r *runner) measureBusy(ctx context.Context, s harness.Spec, pair *lab.Pair, mtu int) (m harness.Measure, err error) {
-	ends, err := r.busyEnds(s)
-	if err != nil {
-		return m, err
+	var ends [2]*child.Process
+	if s.By == "" {
+		if ends, err = r.busyEnds(s); err != nil {
+			return m, err
+		}
 	}
 	if s.Quota > 0 {
 		free, err := limit(ends, s.Quota)
@@ -36,6 +38,9 @@ func (r *runner) measureBusy(ctx context.Context, s harness.Spec, pair *lab.Pair
 			return m, err
 		}
 		defer loop.Close()
+	}
+	if s.By != "" {
+		return r.suite.Measure(ctx, s, pair)
 	}
 	measures, err := r.lead(ctx, ends, s, pair, mtu, 0)
 	m = measures[0]

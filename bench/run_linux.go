@@ -60,7 +60,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 		run.Environment.Notes = append(run.Environment.Notes, text)
 		fmt.Fprintln(log, text)
 	}
-	isProgram := func(c testCase) bool { return c.spec.Kind == result.Programs }
+	isProgram := func(c testCase) bool { return c.spec.By != "" }
 	if slices.ContainsFunc(cases, isProgram) {
 		suite, missing, err := programs.New(ctx, l, o.root)
 		if err != nil {

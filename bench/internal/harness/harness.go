@@ -42,7 +42,7 @@ type Spec struct {
 	Quota float64 `json:"quota,omitempty"` // of a core that each end may use, as a container; 0: all
 	Procs int     `json:"procs,omitempty"` // GOMAXPROCS of each end; 0: as many as it has cores
 
-	By    string `json:"by,omitempty"`    // whose program it is: perftest, rocectl, Open MPI
+	By    string `json:"by,omitempty"`    // whose program it is: perftest, rocectl, Open MPI; "": this one
 	Count int    `json:"count,omitempty"` // messages, where a program counts them
 
 	Warmup   time.Duration `json:"warmup,omitempty"`

@@ -22,6 +22,11 @@ func (l *Lab) Start(side int, cmd *exec.Cmd) error {
 	return child.Pin(cmd, l.sides[side], l.Cores[side:side+1])
 }
 
+// StartFree is Start on the processors of both sides.
+func (l *Lab) StartFree(side int, cmd *exec.Cmd) error {
+	return child.Pin(cmd, l.sides[side], l.Cores[:])
+}
+
 // Argv prefixes a command line so that it runs in the namespace of a side, on the processor of that side.
 func (l *Lab) Argv(side int, argv ...string) []string {
 	return l.sides[side].Argv(append([]string{"taskset", "-c", strconv.Itoa(l.Cores[side])}, argv...)...)

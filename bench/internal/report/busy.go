@@ -11,8 +11,8 @@ import (
 )
 
 // busyModes are the ways to drive a device that are compared with TCP on a busy machine, as in the
-// names of the points.
-var busyModes = []string{"background", "polling", "polled"}
+// names of the points. The last one is a C program on this stack's libibverbs.
+var busyModes = []string{"background", "polling", "polled", result.ByPerftest}
 
 // busyPlaces returns what the names of points of a kind end with: how many programs compute, and where.
 func (d *data) busyPlaces(kind string) (places []string) {

@@ -68,7 +68,7 @@ var sections = []section{
 	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core, but in the last two rows.",
 		[]string{result.Processes}, "", "", (*data).processesTable},
 	{"A busy machine", "Beside programs that compute without a pause: how many, and whether each end has a core (pinned: the programs take turns on both) or all may use both (free). " +
-		"Messages of 64 KiB, WRITEs or writes to a net.Conn, and 64 bytes there and back; in brackets the ratio to TCP beside the same.",
+		"Messages of 64 KiB, WRITEs or writes to a net.Conn, and 64 bytes there and back; in brackets the ratio to TCP beside the same. perftest: ib_write_bw and ib_send_lat, which poll without a pause.",
 		[]string{result.Busy, result.BusyTrips}, "", "", (*data).busyTable},
 	{"What Go programs use", "The same programs over a net.Conn of TCP and on this stack: a stream and round trips over rsocket, requests and answers by package message, one under way on each connection, and the " +
 		"web server of the examples. µs: processor time of both ends for each message or request, polling included.",
