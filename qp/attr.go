@@ -22,7 +22,7 @@ const (
 	XRCSend Type = 9  // XRC initiator: sends
 	XRCRecv Type = 10 // XRC target: answers
 	DCI     Type = 32 // dynamically connected initiator: sends (IBV_EXP_QPT_DC_INI)
-	DCT     Type = 33 // dynamically connected target: answers; no queue pair of the verbs
+	DCT     Type = 33 // dynamically connected target: answers; the verbs have a separate object for it
 )
 
 var typeNames = map[Type]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV", DCI: "DC_INI", DCT: "DC_TGT"}
@@ -82,7 +82,7 @@ const (
 	AttrDestQPN         AttrMask = 1 << 20
 	AttrDCKey           AttrMask = 1 << 22 // of the experimental verbs
 
-	// AttrFlushICRCQuirk is not of the verbs. An RC queue pair takes it with any
+	// AttrFlushICRCQuirk is an extension: the verbs do not have it. Modify accepts it for an RC queue pair with any
 	// change of state.
 	AttrFlushICRCQuirk AttrMask = 1 << 30
 )
@@ -129,19 +129,19 @@ func (a *AH) String() string {
 	return a.Src().String() + " to " + a.Dst().String()
 }
 
-// Attr is struct ibv_qp_attr. Which fields count is said by an [AttrMask].
+// Attr is struct ibv_qp_attr. An [AttrMask] says which of its fields are valid.
 type Attr struct {
 	State    State
 	CurState State
 
 	SQDNotify  bool // raise [EventSQDrained] when the send queue has drained
-	SQDraining bool // of Query: in SQD, and what was started is not complete
+	SQDraining bool // set by Query: the queue pair is in SQD and started work requests are not complete yet
 
-	Access    mr.Access // rights of the remote: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent
+	Access    mr.Access // rights of the peer: RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent
 	PKeyIndex uint16    // only index 0 (0xFFFF) exists on RoCE
 	Port      uint8     // only port 1 exists
 	QKey      bth.QKey  // UD
-	DCKey     uint64    // DCI: the key of work requests whose key has the top bit set
+	DCKey     uint64    // DCI: the key that replaces that of a work request whose key has the top bit set
 
 	// AV is the address vector, resolved: where packets go and from where the
 	// peer's packets must come.
@@ -159,8 +159,8 @@ type Attr struct {
 	MaxRdAtomic     uint8 // READs and atomics this side may have outstanding
 	MaxDestRdAtomic uint8 // READs and atomics the peer may have outstanding here
 
-	// The alternate path (AttrAltPath), for RC and UC. Both ends must load
-	// theirs so that each ends where the other begins.
+	// The alternate path (AttrAltPath), for RC and UC. Each end loads its own: the source and destination of one end
+	// must be the destination and source of the other.
 	AltAV        *AH    // resolved like AV
 	AltPKeyIndex uint16 // only index 0 exists
 	AltPort      uint8  // only port 1 exists
@@ -169,8 +169,8 @@ type Attr struct {
 	// PathMigState may be set to [Rearm], and in state [Armed] to [Migrated].
 	PathMigState MigState
 
-	// FlushICRCQuirk says that the peer computes the ICRC of a FLUSH as rxe of
-	// Linux 6.12 does, which takes no other; see [bth.CRC.UpdateFlushQuirk].
+	// FlushICRCQuirk says that the peer computes the ICRC of a FLUSH as rxe of Linux 6.12 does. That rxe accepts no
+	// other ICRC; see [bth.CRC.UpdateFlushQuirk].
 	FlushICRCQuirk bool
 }
 
@@ -189,9 +189,9 @@ const (
 	supportedAcc = mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic | mr.MWBind | mr.FlushGlobal | mr.FlushPersistent
 )
 
-// DefaultRdAtomic is how many READs and atomics the connection manager offers, and wants,
-// unless it is told: as many as rxe has. An application that answers with what it was
-// asked for is refused by librdmacm if its device has less.
+// DefaultRdAtomic is the number of outstanding READs and atomics that the connection manager offers and requests by
+// default. rxe has the same limit. If an application accepts the requested number and its device supports fewer,
+// librdmacm refuses the call.
 const DefaultRdAtomic = 128
 
 // Caps is struct ibv_qp_cap: the sizes of the queues. [New] rounds them up and

@@ -13,8 +13,8 @@ import (
 // is one vector: the first numbers of all elements reduced, the second ones, and so on, from
 // the first element to the last one.
 //
-// A reduction is computed while the packet is built, again if the packet is repeated. Nothing
-// on the wire tells it from other data.
+// The requester computes a reduction when it builds a packet, and again when it repeats the packet. On the wire the
+// result looks like any other data.
 type Calc struct {
 	Op   CalcOp
 	Type CalcType
@@ -85,7 +85,7 @@ func (t CalcType) String() string {
 	return fmt.Sprintf("CalcType(%d)", uint8(t))
 }
 
-// checkCalc refuses a reduction while posting.
+// checkCalc returns why a reduction cannot be posted, or "".
 func (q *QP) checkCalc(wr *SendWR, info *opInfo) string {
 	c := wr.Calc
 	switch {
@@ -98,7 +98,7 @@ func (q *QP) checkCalc(wr *SendWR, info *opInfo) string {
 	case int(c.Type) >= len(calcTypeNames):
 		return fmt.Sprintf("unknown type of a reduction, %v", c.Type)
 	case calcOps[c.Op][c.Type] == nil:
-		return fmt.Sprintf("%v is not for %v", c.Op, c.Type)
+		return fmt.Sprintf("operation %v is not possible for type %v", c.Op, c.Type)
 	case c.Size != Calc64Bit:
 		return fmt.Sprintf("reduction of numbers of size %d, only 64 bits (0) are offered", c.Size)
 	case len(wr.Inline) > 0 || len(wr.SG) == 0:
@@ -107,7 +107,7 @@ func (q *QP) checkCalc(wr *SendWR, info *opInfo) string {
 	for i, s := range wr.SG {
 		switch {
 		case s.Length == 0 || s.Length%8 != 0:
-			return fmt.Sprintf("element %d of a reduction has %d bytes, not numbers of 8", i, s.Length)
+			return fmt.Sprintf("element %d of a reduction has %d bytes, must be a multiple of 8", i, s.Length)
 		case s.Length != wr.SG[0].Length:
 			return fmt.Sprintf("element %d of a reduction has %d bytes, element 0 has %d", i, s.Length, wr.SG[0].Length)
 		}

@@ -6,28 +6,27 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// notification is the notification point: it tells the peer that what it sends
-// meets congestion.
+// notification is the notification point: it tells the peer that the peer's packets meet congestion.
 type notification struct {
-	path capable   // in use
-	alt  capable   // made in advance of the alternate path
+	path ecnPaths  // of the path in use
+	alt  ecnPaths  // of the alternate path, made in advance
 	due  bool      // a CNP is to be sent
-	next mono.Time // when the next may be
+	next mono.Time // earliest time of the next CNP
 }
 
-// capable is a path with what congestion control makes of it.
-type capable struct {
+// ecnPaths is a path with the variants that congestion control derives from it.
+type ecnPaths struct {
 	of   *frame.Path
 	data *frame.Path // ECN-capable
 	cnp  *frame.Path // in the traffic class of CNPs; ECN-capable, too, as with adapters
 }
 
-func (c *congestion) capable(p *frame.Path) capable {
-	return capable{p, p.WithTrafficClass(p.Config().TrafficClass&^ecnMask | c.ect()), p.WithTrafficClass(c.CNPDSCP<<2 | c.ect())}
+func (c *congestion) ecnPaths(p *frame.Path) ecnPaths {
+	return ecnPaths{p, p.WithTrafficClass(p.Config().TrafficClass&^ecnMask | c.ect()), p.WithTrafficClass(c.CNPDSCP<<2 | c.ect())}
 }
 
-// marked notes a packet that a switch marked. The first brings a CNP at once;
-// then there is at most one in every CNPInterval, and none without a mark.
+// marked counts a packet that a switch marked as congested. The first such packet causes a CNP at once. Later ones
+// cause at most one CNP in each CNPInterval.
 func (q *QP) marked(now mono.Time, f bth.OpcodeFlags) {
 	q.cnt.ECNMarked++
 	q.incidents().Marked++
@@ -36,11 +35,10 @@ func (q *QP) marked(now mono.Time, f bth.OpcodeFlags) {
 	}
 }
 
-// setPath gives congestion control the path of the queue pair and returns it as
-// its packets go: ECN-capable.
+// setPath sets the path of the queue pair and returns its ECN-capable variant, which data packets use.
 func (c *congestion) setPath(p *frame.Path) *frame.Path {
 	if c.path = c.alt; c.path.of != p {
-		c.path = c.capable(p)
+		c.path = c.ecnPaths(p)
 	}
 	return c.path.data
 }
@@ -88,8 +86,8 @@ func (q *QP) receives() bool {
 	return false
 }
 
-// handleCNP is a CNP of the peer. One that does not come from where packets go
-// says nothing about the way there.
+// handleCNP handles a CNP from the peer. It ignores a CNP from another address, which says nothing about the path to
+// the peer.
 func (q *QP) handleCNP(now mono.Time, p *frame.Packet) {
 	switch {
 	case q.cc == nil:

@@ -74,7 +74,7 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 	}
 	q.sq.cur = q.sq.tail
 	if q.cross != nil {
-		q.cross.sends = gate{}
+		q.cross.sends = enableState{}
 	}
 	q.responder.stop()
 	q.flushRecvs()
@@ -100,8 +100,8 @@ func (q *QP) completeSend(status cq.Status) {
 	}
 }
 
-// reportSend takes the oldest send off the queue and reports it. A success of
-// an unsignaled request is silent, an error never.
+// reportSend takes the oldest send off the queue and reports it. A success of an unsignaled request delivers no
+// completion, an error always does.
 func (q *QP) reportSend(status cq.Status) {
 	w := q.sq.at(q.sq.head)
 	q.sq.head++

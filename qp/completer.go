@@ -59,7 +59,8 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		}
 	}
 	if r.next.Less(r.acked) {
-		// The answer is to a packet sent before going back: it need not be sent again.
+		// The answer belongs to a packet that was sent before the requester went back. The packet need not be sent
+		// again.
 		r.next, q.sq.cur = r.acked, q.sq.head
 		q.nothingLost()
 	}
@@ -107,7 +108,7 @@ func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	return true
 }
 
-// handleAck is a plain acknowledgement or a NAK.
+// handleAck handles a plain acknowledgement or a NAK.
 func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 	r := &q.requester
 	if s.Kind() == bth.KindACK {
@@ -153,8 +154,8 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 	}
 }
 
-// lostAnswer recovers from the loss of an answer: the peer acknowledges psn, which is beyond a
-// READ or atomic that has had none.
+// lostAnswer recovers from the loss of an answer: the peer acknowledges psn, which is beyond a READ or atomic without
+// an answer.
 func (q *QP) lostAnswer(now mono.Time, psn bth.PSN) {
 	if q.repairs() {
 		q.noteExecuted(now, psn.Add(1))
@@ -218,7 +219,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		q.completeSend(cq.Success)
 	}
 	if r.acked != before {
-		q.noteStall(now, before) // responses to READs and atomics tell nothing of the window of others
+		q.noteStall(now, before) // not for responses to READs and atomics: they say nothing about the window of other requests
 		q.progress(now, before)
 	}
 	return waiting
@@ -242,7 +243,7 @@ func (q *QP) answered(now mono.Time, p *frame.Packet, psn bth.PSN) *sendWQE {
 	}
 	if r.acked != psn {
 		q.cnt.ImpliedNAK++
-		again := psn.Less(r.ahead) // the peer has begun once more, beyond the missing answer
+		again := psn.Less(r.ahead) // the peer has started to answer again, and has skipped the missing answer again
 		if r.ahead = psn; again {
 			q.retryAgain(now)
 		} else {

@@ -1,8 +1,7 @@
 package qp
 
-// Counters are the protocol counters of one shard. The first block has the
-// names and meanings of rxe's hw_counters; the second says what rxe does not.
-// They are plain numbers: the shard's owner guards them.
+// Counters are the protocol counters of one shard. The first block has the names and meanings of rxe's hw_counters.
+// The second has counters that rxe lacks. They are plain numbers: the shard's owner guards them.
 type Counters struct {
 	SentPkts          uint64 // packets handed to the port
 	RcvdPkts          uint64 // packets that passed all checks
@@ -21,21 +20,21 @@ type Counters struct {
 
 	ICRCErr         uint64 // packets with a wrong ICRC
 	StrangeID       uint64 // of these, packets with an Identification that is not near those of the peer
-	WeakICRC        uint64 // packets of which 16 bits of the ICRC could be checked: over UDP sockets and IPv4
+	WeakICRC        uint64 // packets whose ICRC could be checked in 16 of its 32 bits only: over UDP sockets and IPv4
 	LocalAckTimeout uint64 // ACK timers that expired
-	ImpliedNAK      uint64 // answers skipped by the peer, seen by a later answer
+	ImpliedNAK      uint64 // answers that the peer skipped, as a later answer showed
 	RetransPkts     uint64 // request packets sent again
-	PartialReads    uint64 // of these, READs and atomics for responses that were missing alone
+	PartialReads    uint64 // of these, READs and atomics that request only the missing responses
 	EarlyResponses  uint64 // READ and atomic responses kept although earlier ones were missing
 	HeldRequests    uint64 // requests kept although earlier ones were missing
 	HoldRefused     uint64 // gaps without a hold: the budget was used up, or the hold was full
 	PrematureNAK    uint64 // NAKs for requests that were only late
 	SingleRepairs   uint64 // requests sent again alone
-	Probes          uint64 // request packets sent again to ask where the peer stands
+	Probes          uint64 // request packets sent again to learn which PSN the peer expects
 	SeqNAKSent      uint64 // sequence NAKs sent
 	FatalNAKSent    uint64 // NAKs 0x61–0x63 sent
 	FatalNAKRcvd    uint64 // NAKs 0x61–0x63 received
-	GhostAck        uint64 // answers to nothing outstanding
+	GhostAck        uint64 // answers to requests that are not outstanding
 	WrongPeer       uint64 // packets from or to an address that is not the connection's
 	WrongState      uint64 // packets the state of the queue pair refuses
 	WrongTransport  uint64 // packets of another service type

@@ -11,32 +11,32 @@ import (
 // completions and release work requests of another. A program posts a whole collective
 // operation at once and looks at its end only.
 //
-//   - CQE_WAIT waits until a completion queue has had so many completions, polled or not,
-//     lost ones included. Meanwhile it is parked at that queue: nothing looks at it, and
-//     the completion that ends the wait wakes its queue pair.
+//   - CQE_WAIT waits until a completion queue has had the given number of completions. Polled and lost
+//     completions count. Meanwhile the completion queue keeps the waiting queue pair in a list, and wakes it
+//     at the completion that ends the wait. Until then nothing examines the work request.
 //   - SEND_ENABLE and RECV_ENABLE release work requests of a managed queue, in order. If
 //     there are fewer than asked for, those that are posted later are released at once.
 //
 // All three are local operations, so localops.go says when they are executed and complete.
 //
-// What waits keeps nothing else from going on: the requests before it are acknowledged, the
-// responder answers, and receives complete. The rules for an end of every wait are these:
+// A wait blocks only the work requests behind it: the requests before it are acknowledged, the responder answers, and
+// receives complete. These rules say how waits end:
 //
-//   - A queue pair in ERR flushes its waits, as everything posted. What it should have released
-//     stays held, until its own queue pair goes to ERR or another SEND_ENABLE releases it.
-//   - Flush completions count: a wait for a queue pair that fails ends.
+//   - A queue pair in ERR flushes its waits like all its work requests. Work requests that it should have
+//     released stay held until their own queue pair goes to ERR or another SEND_ENABLE or RECV_ENABLE releases them.
+//   - Flush completions count, so the failure of a queue pair ends the waits for its completions.
 //   - A completion queue that a posted wait names cannot be closed (EBUSY).
 //   - Enabling a queue pair that is in ERR or RESET succeeds and does nothing.
-//   - Waits in a cycle, each for a completion behind the other, wait for ever, as with
-//     hardware. They are not found out: which completion comes depends on the peers. Moving one
-//     of the queue pairs to ERR ends the cycle.
+//   - Waits in a cycle, each for a completion behind the other, wait for ever, as with hardware. The stack
+//     does not detect a cycle, because the completions depend on the peers. Moving one of the queue pairs to
+//     ERR ends the cycle.
 
-// cross is what a queue pair of cross-channel communication has besides.
+// cross is the additional state of a queue pair with cross-channel communication.
 type cross struct {
 	managedSend, managedRecv bool
 
-	sends gate
-	recvs gate
+	sends enableState
+	recvs enableState
 	held  recvQueue // receives that are not enabled; QP.rq has those that are
 	wake  func(*QP)
 	owner any
@@ -47,12 +47,12 @@ type cross struct {
 // MaxCount is the most completions that a CQE_WAIT waits for.
 const MaxCount = 1<<31 - 1
 
-// gate counts the work requests of a managed queue that are held: the last ones of it. If none
-// is held, credit is how many may pass.
-type gate struct{ held, credit int }
+// enableState counts the held work requests of a managed queue, which are its last ones. If none is held, credit is
+// how many future ones are enabled in advance.
+type enableState struct{ held, credit int }
 
 // add takes a new work request into account and reports whether it is held.
-func (g *gate) add() bool {
+func (g *enableState) add() bool {
 	if g.credit > 0 {
 		g.credit--
 		return false
@@ -61,9 +61,8 @@ func (g *gate) add() bool {
 	return true
 }
 
-// open releases n work requests, or with 0 all that are held. It returns how many of those held
-// that are.
-func (g *gate) open(n int) (released int) {
+// open releases n work requests, or with 0 all that are held. It returns how many of them were held.
+func (g *enableState) open(n int) (released int) {
 	if n == 0 {
 		n = g.held
 	}
@@ -84,7 +83,7 @@ func newCross(c *Config, caps Caps) *cross {
 // crossWQE has the fields of SEND_ENABLE, RECV_ENABLE and CQE_WAIT.
 type crossWQE struct {
 	wait   *cq.CQ
-	target uint64 // of its Count
+	target uint64 // the wait ends when wait.Count reaches it
 	parked bool
 	enable *QP
 	count  int
@@ -100,7 +99,7 @@ func (x *crossWQE) post(wr *SendWR) {
 	x.enable, x.count = wr.Enable, int(wr.Count)
 }
 
-// checkCross refuses a SEND_ENABLE, RECV_ENABLE or CQE_WAIT while posting.
+// checkCross returns why a SEND_ENABLE, RECV_ENABLE or CQE_WAIT cannot be posted, or "".
 func (q *QP) checkCross(wr *SendWR) string {
 	switch {
 	case q.cross == nil:
@@ -145,8 +144,8 @@ func (q *QP) checkEnable(wr *SendWR) string {
 	return ""
 }
 
-// CheckSend reports whether PostSend would take a work request that is posted behind so many
-// others of the same list. It changes nothing.
+// CheckSend returns the error that PostSend would return for a work request with so many others of the same list
+// ahead of it, or nil. It changes nothing.
 func (q *QP) CheckSend(wr *SendWR, ahead int) error {
 	if q.state != Err && q.state != SQE && int(q.sq.tail-q.sq.head)+ahead >= q.sq.cap() {
 		return q.sendQueueFull()
@@ -214,7 +213,7 @@ func (q *QP) executeRecvEnable(w *sendWQE) mr.Fault {
 	return mr.OK
 }
 
-// executeWait is CQE_WAIT: all it does is to come to its end.
+// executeWait executes a CQE_WAIT whose wait has ended: nothing is left to do.
 func (q *QP) executeWait(*sendWQE) mr.Fault { return mr.OK }
 
 // waited reports whether a CQE_WAIT has come to its end. If not, the completion queue will
@@ -241,7 +240,7 @@ func (w *waiter) Wake() {
 	}
 }
 
-// endLocal forgets the objects of a local operation.
+// endLocal releases the objects that a local operation refers to.
 func (q *QP) endLocal(w *sendWQE) {
 	local := &q.sq.rest(w).local
 	if x := &local.cross; x.wait != nil {
@@ -253,13 +252,13 @@ func (q *QP) endLocal(w *sendWQE) {
 	*local = localWQE{}
 }
 
-// resetCross forgets what is posted to a queue pair that goes to RESET.
+// resetCross drops the local operations and the held receives of a queue pair that goes to RESET.
 func (q *QP) resetCross() {
 	for i := q.sq.head; i != q.sq.tail; i++ {
 		if w := q.sq.at(i); w.kind == kindLocal {
 			q.endLocal(w)
 		}
 	}
-	q.cross.sends, q.cross.recvs = gate{}, gate{}
+	q.cross.sends, q.cross.recvs = enableState{}, enableState{}
 	q.cross.held.clear()
 }

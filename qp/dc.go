@@ -12,13 +12,13 @@ import (
 // ([DCI]) connects itself to the target that its next work request names, sends
 // until a work request names another, and leaves. A target ([DCT]) answers many
 // initiators at once, with receives of a shared receive queue. Between CONNECT
-// and DISCONNECT the rules are those of RC, with the opcodes of bth.DC. The
-// packets, and who may send which when, are in docs/dc.md.
+// and DISCONNECT the rules are those of RC, with the opcodes of bth.DC. docs/dc.md describes the packets, and when
+// each end may send them.
 
-// dcBase is what an opcode of the service has more than that of RC.
+// dcBase is the difference between an opcode of the service and that of RC.
 const dcBase = bth.Opcode(bth.DC) << 5
 
-// How long connections last that nobody uses.
+// Timeouts of connections that are not used.
 const (
 	DCLinger      = time.Second      // an initiator keeps its connection without work requests
 	dcEvictable   = 3 * time.Second  // after so long without a packet a context may give way to another
@@ -26,11 +26,11 @@ const (
 	dcBusyWait    = 10 * time.Millisecond
 )
 
-// dcOwnKey is the bit of the key in a work request that stands for the
-// initiator's own key, as the top bit of a Q_Key does.
+// dcOwnKey is a bit of the key in a work request. If it is set, the initiator uses its own key, as the top bit of a
+// Q_Key selects the Q_Key of the queue pair.
 const dcOwnKey = 1 << 63
 
-// dcReply is a packet of the connection that is due.
+// dcReply has the fields of a CONNECT, ACCEPT, REJECT or DISCONNECT that is to be sent.
 type dcReply struct {
 	op      bth.Opcode
 	path    *frame.Path
@@ -40,7 +40,7 @@ type dcReply struct {
 	connect bth.DCCETHFields
 }
 
-// emitDC builds a packet of the connection.
+// emitDC builds a packet that opens or closes a connection.
 func (q *QP) emitDC(sink frame.Sink, r *dcReply) emission {
 	info := r.op.Info()
 	hdr := int(info.HeaderLen)
@@ -97,8 +97,7 @@ func (q *QP) resetDC() {
 	q.stopServing()
 }
 
-// setMaxRdAtomic sets how many READs and atomics may be outstanding. Of an initiator
-// a target may grant fewer.
+// setMaxRdAtomic sets how many READs and atomics may be outstanding. The target of an initiator may grant fewer.
 func (q *QP) setMaxRdAtomic(n uint8) {
 	q.maxRdAtomic = n
 	if q.dci != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A context is what a target knows about an initiator that is connected. It is
-// small until the first packet of data: that names the number that the target drew,
-// so its sender has received ACCEPT, and it is no stranger that sends in the name
-// of another. Then the context gets a responder, which it has until the initiator
-// leaves. An initiator that is not connected has no memory at the target.
+// A context is the state that a target keeps for one connected initiator. It is small until the first data packet
+// arrives. A data packet has the random number that the target sent in ACCEPT. So its sender has received ACCEPT, and
+// is no host that forges the address of an initiator. Then the context gets a responder, which it keeps until the
+// initiator leaves. A target keeps no memory for initiators that are not connected.
 
-// dcOrigin is where a packet comes from. The Ethernet address is zero on links that do not show it.
-// It is part of the origin because a target has to answer where it cannot look the peer up: a stranger who sends in the
-// name of an initiator gets the answers to his own packets, and the initiator those to its.
+// dcOrigin is the source of a packet. The Ethernet address is zero on links that do not report it. It is part of the
+// origin because a target may have to answer an Ethernet address that it cannot look up. If a host forges the IP
+// address of an initiator, that host gets the answers to its own packets, and the initiator gets the answers to its
+// packets.
 type dcOrigin struct {
 	gid bth.GID
 	mac frame.MAC
@@ -35,8 +35,8 @@ type dcContext struct {
 	recent.Entry[*dcContext] // by its last packet
 
 	qpn        bth.QPN // of the initiator
-	number     uint32  // drawn at random: who has not seen ACCEPT has to guess it
-	connection uint32  // the initiator's number of it
+	number     uint32  // random: a sender that has not seen ACCEPT would have to guess it
+	connection uint32  // the initiator's number of the connection
 	psn        bth.PSN
 	depth      uint8
 	mtu        bth.MTU
@@ -47,18 +47,18 @@ type dcContext struct {
 	sibling    *dcContext // the next older one of the same initiator
 }
 
-// maxDCAttempts is how many contexts of an initiator wait for the first request. It makes one attempt at a time; the others are late, or a
-// stranger's.
+// maxDCAttempts limits the contexts of one initiator that wait for their first request. An initiator makes one
+// attempt at a time; further CONNECTs are late or forged.
 const maxDCAttempts = 8
 
-// siblings is what a target knows of an initiator.
+// siblings describes the contexts of one initiator.
 type siblings struct {
-	used     *dcContext // the one that requests have come in
-	oldest   *dcContext // of the others
-	attempts int        // the others
+	used     *dcContext // the context in which requests have arrived
+	oldest   *dcContext // the oldest of the other contexts
+	attempts int        // number of the other contexts
 }
 
-// attempt returns the context of a connection number of an initiator, nil if there is none, and what else there is.
+// attempt returns the context of a connection number of an initiator, or nil, and a description of all its contexts.
 func (t *target) attempt(i dcInitiator, connection uint32) (found *dcContext, known siblings) {
 	for c := t.initiators[i]; c != nil; c = c.sibling {
 		switch {
@@ -75,8 +75,8 @@ func (t *target) attempt(i dcInitiator, connection uint32) (found *dcContext, kn
 	return found, known
 }
 
-// prove takes the first request of a context. It ends the context that the initiator has used before. It reports false, and ends the
-// context itself, if that was a later one: then the request is late.
+// prove handles the first request of a context. It ends the context that the initiator used before and returns true.
+// If that context belongs to a later connection, the request is late: prove ends c instead and returns false.
 func (q *QP) prove(c *dcContext) bool {
 	_, known := q.dct.attempt(c.initiator(), c.connection)
 	if u := known.used; u != nil {
@@ -99,10 +99,12 @@ type dcSource struct {
 	contexts int
 }
 
-// newContext makes a context for the sender of a CONNECT, of whom the target knows something. It returns nil if there
-// is no room or no way back. Where there is no room, the oldest attempt of the same initiator gives way, and no context that it uses:
-// a stranger may have sent the CONNECT. For its first attempt beside that context there is always room: if the initiator goes on in it,
-// it has one context again. So there are at most twice MaxInitiators.
+// newContext makes a context for the sender of a CONNECT, given a description of its contexts. It returns nil if
+// there is no room or no path back. If there is no room, it ends the oldest attempt of the same initiator, but never
+// the context that the initiator uses, because the CONNECT may be forged. An initiator that uses a context always
+// gets one for its first attempt to connect anew: when it sends a request in the new context, the old one ends. So
+// there are at most twice MaxInitiators contexts. Otherwise newContext ends the context that was unused for longest,
+// if that was at least dcEvictable.
 func (q *QP) newContext(now mono.Time, p *frame.Packet, x bth.DCCETHFields, known *siblings) *dcContext {
 	t := q.dct
 	from := originOf(p)

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// dcTarget is what a work request of an initiator names.
+// dcTarget is the target that a work request of an initiator names.
 type dcTarget struct {
 	path *frame.Path
 	qpn  bth.QPN
@@ -25,7 +25,7 @@ func (t *dcTarget) same(o *dcTarget) bool {
 	return t.qpn == o.qpn && t.key == o.key && (t.path == o.path || t.path.Config() == o.path.Config())
 }
 
-// dciState is how far an initiator has come with its target.
+// dciState is the connection state of an initiator.
 type dciState uint8
 
 const (
@@ -34,27 +34,26 @@ const (
 	dciConnected
 )
 
-// initiator is what a DCI has more than a requester of RC. PSNs go on from one
-// target to the next, so a late answer of an earlier target is one to a PSN that
-// was acknowledged long ago.
+// initiator is the state of a DCI beyond that of an RC requester. PSNs continue from one target to the next. So a
+// late answer of an earlier target has a PSN that was acknowledged long ago.
 type initiator struct {
 	key   uint64 // AttrDCKey
-	depth uint8  // AttrMaxRdAtomic; QP.maxRdAtomic is what the target grants of it
+	depth uint8  // AttrMaxRdAtomic; QP.maxRdAtomic is the part of it that the target grants
 
 	state      dciState
 	due        bool // a CONNECT is to be sent
 	busy       bool // the target had no resources: the deadline ends a wait, not an attempt
 	leaving    bool // a DISCONNECT is to be sent
 	to         dcTarget
-	context    uint32 // the target's number of the connection
+	context    uint32 // the target's number of the connection, from ACCEPT
 	connection uint32 // of the last attempt
 }
 
-// reset forgets the connection. The numbers go on: a late answer must not fit.
+// reset forgets the connection. Connection numbers continue, so that a late answer does not match.
 func (d *initiator) reset() { *d = initiator{connection: d.connection} }
 
-// toTarget brings an initiator to the target of its next work request. ready
-// reports whether it is connected to that, and emitRequest may be called.
+// toTarget connects an initiator to the target of its next work request. It first leaves another target. ready is
+// true if the initiator is connected to that target, so that emitRequest may be called.
 func (q *QP) toTarget(now mono.Time, sink frame.Sink) (res emission, ready bool) {
 	d := q.dci
 	if q.state != RTS {
@@ -107,7 +106,7 @@ func (q *QP) beginConnect(to dcTarget) {
 	q.setPath(to.path)
 	q.destQPN = to.qpn
 	r.retryLeft, r.rnrLeft, r.recovering = r.retryCnt, r.rnrRetry, false
-	r.srtt, r.rttvar, r.timing, r.window = 0, 0, false, q.window // of another target
+	r.srtt, r.rttvar, r.timing, r.window = 0, 0, false, q.window // these were measured with the previous target
 }
 
 // emitConnect sends CONNECT and starts the timer of the attempt, which is the ACK
@@ -126,8 +125,8 @@ func (q *QP) emitConnect(now mono.Time, sink frame.Sink) emission {
 	return emitted
 }
 
-// leaveTarget sends DISCONNECT, once: if it is lost, the next CONNECT of this initiator
-// or time ends the context of the target.
+// leaveTarget sends DISCONNECT once. If that is lost, the target ends the context when this initiator connects again,
+// or after DCContextIdle.
 func (q *QP) leaveTarget(sink frame.Sink) emission {
 	d := q.dci
 	if q.emitDC(sink, &dcReply{op: bth.DCDisconnect, path: q.path, dest: q.destQPN, psn: q.requester.next, context: d.context}) == blocked {
@@ -188,8 +187,8 @@ func (q *QP) handleTarget(now mono.Time, p *frame.Packet) {
 	}
 }
 
-// rejected handles a REJECT. A target without resources is asked again, as one
-// without receives is.
+// rejected handles a REJECT. If the target has no resources, the initiator connects again later, as a requester does
+// after an RNR NAK.
 func (q *QP) rejected(now mono.Time, why bth.DCReason) {
 	d, r := q.dci, &q.requester
 	switch why {

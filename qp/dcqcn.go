@@ -31,16 +31,15 @@ func (r Rate) String() string {
 // DCQCN are the parameters of congestion control (Zhu et al., Congestion
 // Control for Large-Scale RDMA Deployments, SIGCOMM 2015). A queue pair that
 // has them marks its packets ECN-capable, answers packets that a switch has
-// marked by congestion notification packets (CNP, annex A17.9), and slows down
-// when it gets some, whether it sends requests or the responses of READs. In
-// brackets are the names that adapters have for a parameter. What is 0 gets the
-// default.
+// has them marks its packets ECN-capable, answers packets that a switch has marked by congestion notification packets
+// (CNP, annex A17.9), and slows down when it receives CNPs. That applies to requests and to responses of READs. The
+// names in brackets are those that adapters use. A parameter that is 0 gets its default.
 //
 // Both ends should have congestion control on. An end without it sends no CNP,
 // and ignores those it gets.
 type DCQCN struct {
 	LineRate Rate // speed of the port, where every queue pair begins (rpg_max_rate); required here
-	MinRate  Rate // no CNP slows down below (rpg_min_rate); 0: a thousandth of LineRate
+	MinRate  Rate // CNPs do not reduce the rate below it (rpg_min_rate); 0: a thousandth of LineRate
 
 	// The notification point.
 	CNPInterval time.Duration // least time between CNPs of a queue pair (min_time_between_cnps); 0: 50 µs
@@ -59,15 +58,13 @@ type DCQCN struct {
 	AdditiveIncrease Rate          // of the target rate per stage (rpg_ai_rate); 0: a thousandth of LineRate: 40 Mb/s of 40 Gb/s
 	HyperIncrease    Rate          // per stage when both counters are beyond FastRecovery (rpg_hai_rate); 0: ten times AdditiveIncrease
 
-	// Batch is how long what may leave at once lasts. A queue pair that is
-	// slowed down sends in bursts of that much, so that a timer fires for every
-	// burst only. 0: 50 µs.
+	// Batch is the duration of a burst at the current rate. A queue pair that was slowed down sends in
+	// bursts, so that a timer fires once for each burst, not for each packet. 0: 50 µs.
 	Batch time.Duration
 }
 
-// Limits of the parameters. A stage of the increase is computed when a caller
-// asks for the rate, together with all others since, so there must not be too
-// many of them on the way to the line rate.
+// Limits of the parameters. The stages of the increase are computed together when the rate is read, so the number of
+// stages up to the line rate must be limited.
 const (
 	gainOne      = 1024
 	maxLineRate  = 10_000 * Gbps
@@ -136,12 +133,12 @@ func (d *DCQCN) fault() string {
 	return ""
 }
 
-// CongestionState is what congestion control makes of a queue pair.
+// CongestionState is the state of congestion control of a queue pair.
 type CongestionState struct {
 	On      bool    // it has congestion control
 	Limited bool    // a CNP has slowed it down, and it has not recovered yet
-	Rate    Rate    // what it may send (Rc); the line rate when not limited
-	Target  Rate    // where it recovers to first (Rt)
+	Rate    Rate    // current rate (Rc); the line rate when not limited
+	Target  Rate    // the rate to which it recovers first (Rt)
 	Alpha   float64 // estimate of the congestion, 0 to 1; 0 when not limited
 }
 
@@ -158,8 +155,8 @@ func (q *QP) Congestion(now mono.Time) CongestionState {
 	return CongestionState{On: true, Limited: true, Rate: c.rate, Target: c.target, Alpha: float64(c.alpha) / alphaOne}
 }
 
-// newCongestion makes the congestion control of a queue pair, nil if it is off.
-// Datagrams have none: there is no pair whose rate could be held.
+// newCongestion makes the congestion control of a queue pair, nil if it is off. UD has none: a datagram belongs to no
+// connection whose rate could be limited.
 func newCongestion(d *DCQCN, t Type) *congestion {
 	if d == nil || t == UD || t == GSI {
 		return nil
@@ -198,7 +195,6 @@ func (c *congestion) ect() uint8 {
 	return ect0
 }
 
-// dataPacket are the packets whose sender is slowed down when they were marked:
-// requests, and the responses of READs. An acknowledgement is too small to be
-// the cause.
+// dataPacket reports whether the sender of a marked packet has to slow down: for requests and responses of READs. An
+// acknowledgement is too small to be the cause of congestion.
 func dataPacket(f bth.OpcodeFlags) bool { return f&(bth.Request|bth.Read) != 0 }

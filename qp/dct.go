@@ -11,8 +11,7 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// DCTConfig is what a target has besides what [Config] has for all (struct
-// ibv_exp_dct_init_attr).
+// DCTConfig has the parameters that only a target needs (struct ibv_exp_dct_init_attr).
 type DCTConfig struct {
 	Key              uint64 // the access key that initiators must have
 	Own              bth.GID
@@ -20,24 +19,24 @@ type DCTConfig struct {
 	MinRNRTimer      bth.RNRTimer
 	MTU              bth.MTU // the largest path MTU of an initiator
 	MaxDestRdAtomic  uint8   // READs and atomics of each initiator; 0: DefaultDCRdAtomic
-	MaxInitiators    int     // connected at once, those that connect anew not counted twice; 0: DefaultDCInitiators
+	MaxInitiators    int     // connected at the same time; one that connects anew counts once; 0: DefaultDCInitiators
 	Rand             func() uint64
-	PathBack         func(p *frame.Packet, keep bool) *frame.Path // where answers to the sender of p go, one or all; nil: nowhere
-	PathBackReleased func(*frame.Path)                            // of a path that was kept; nil: nobody wants to know
+	PathBack         func(p *frame.Packet, keep bool) *frame.Path // the path for answers to the sender of p; keep: for more than one answer; nil: there is no path
+	PathBackReleased func(*frame.Path)                            // called when a kept path is no longer used; may be nil
 }
 
-// What a target grants unless it is told.
+// Defaults of a target.
 const (
 	DefaultDCRdAtomic   = 16
 	DefaultDCInitiators = 1 << 15
 )
 
-// DCTState is the state of a target (enum ibv_dct_state of the seed's verbs).
+// DCTState is the state of a target (enum ibv_dct_state of the experimental verbs).
 type DCTState uint8
 
-// The states. A target without a notification asked for is active.
+// The states. A target is active until [QP.ArmDCT] is called.
 const (
-	DCTActive DCTState = iota // serves, tells nothing
+	DCTActive DCTState = iota // answers initiators, raises no event
 	DCTArmed                  // the next key violation raises an event
 	DCTFired                  // it did; key violations are counted only
 )
@@ -46,19 +45,19 @@ var dctStateNames = map[DCTState]string{DCTActive: "ACTIVE", DCTArmed: "ARMED", 
 
 func (s DCTState) String() string { return name(dctStateNames, s, "DCTState") }
 
-// DCTStatus is what changes of a target.
+// DCTStatus is the current status of a target.
 type DCTStatus struct {
 	State         DCTState
 	KeyViolations uint64 // CONNECTs with a wrong key
 	Initiators    int    // that have a context
-	Sources       int    // addresses that these come from, with the Ethernet address
+	Sources       int    // different addresses of these, with the Ethernet address
 }
 
-// maxDCReplies is how many answers to CONNECTs wait. More CONNECTs are dropped,
-// and repeated.
+// maxDCReplies limits the answers to CONNECTs in the queue. When the queue is full, the target drops CONNECTs; their
+// initiators repeat them.
 const maxDCReplies = 256
 
-// target is what a DCT has.
+// target is the state of a DCT.
 type target struct {
 	DCTConfig
 	state      DCTState
@@ -74,7 +73,7 @@ type target struct {
 	onEvent    func(*QP, EventType) // of the responders
 }
 
-// checkDC refuses what cannot be an initiator or a target.
+// checkDC checks the parameters of an initiator or a target.
 func (c *Config) checkDC() error {
 	fail := func(format string, args ...any) error {
 		return errs.New("create qp", syscall.EINVAL, format, args...)
@@ -124,8 +123,8 @@ func (q *QP) serve(c *DCTConfig) {
 	q.dct, q.state, q.ownGID = t, RTR, c.Own
 }
 
-// ArmDCT asks for an event at the next key violation (ibv_exp_arm_dct). EINVAL
-// for what is no target.
+// ArmDCT requests an event for the next key violation (ibv_exp_arm_dct). It returns EINVAL if the queue pair is no
+// target.
 func (q *QP) ArmDCT() error {
 	if q.dct == nil {
 		return errs.On("arm dct", q.num.Object(), syscall.EINVAL, "a %v queue pair is no target", q.typ)
@@ -134,7 +133,7 @@ func (q *QP) ArmDCT() error {
 	return nil
 }
 
-// DCTStatus returns the state of a target, zero for what is none.
+// DCTStatus returns the status of a target. It is zero if the queue pair is no target.
 func (q *QP) DCTStatus() DCTStatus {
 	if q.dct == nil {
 		return DCTStatus{}
@@ -171,10 +170,11 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 		q.handleConnect(now, p)
 		return
 	}
-	// Whoever knows the number has received ACCEPT. The packet may come by another router.
+	// A sender that knows the number has received ACCEPT. Its Ethernet address is not compared: the packet may arrive
+	// from another router.
 	c := t.contexts[e.Context]
 	if c == nil || c.source.gid != p.Src || c.qpn != e.QPN {
-		q.cnt.WrongPeer++ // late, doubled, or of a stranger
+		q.cnt.WrongPeer++ // late, duplicated or forged
 		return
 	}
 	if p.Op == bth.DCDisconnect {
@@ -197,7 +197,7 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	} else {
 		r.handleAdmitted(now, p)
 	}
-	s, all := &r.responder, &q.responder // of an initiator, and of all
+	s, all := &r.responder, &q.responder // of this initiator, and of the target
 	all.taken, s.taken = all.taken+s.taken, 0
 	all.served, s.served = all.served+s.served, 0
 	switch {
@@ -210,7 +210,8 @@ func (q *QP) handleInitiator(now mono.Time, p *frame.Packet) {
 	}
 }
 
-// handleConnect processes a CONNECT. It ends no context that an initiator has sent requests in: a stranger may have sent it.
+// handleConnect processes a CONNECT. It ends no context in which the same initiator has sent requests, because the
+// CONNECT may be forged.
 func (q *QP) handleConnect(now mono.Time, p *frame.Packet) {
 	t := q.dct
 	if len(t.replies) >= maxDCReplies {
@@ -231,7 +232,7 @@ func (q *QP) handleConnect(now mono.Time, p *frame.Packet) {
 	q.cnt.RcvdPkts++
 	c, known := t.attempt(dcInitiator{originOf(p), p.DCETH().QPN}, x.Connection)
 	switch {
-	case c != nil: // doubled, or ACCEPT was lost
+	case c != nil: // duplicated, or ACCEPT was lost
 		q.cnt.DuplicateRequest++
 		q.dct.order.Touch(now, &c.Entry)
 		q.acceptInitiator(c)
@@ -268,7 +269,7 @@ func (q *QP) rejectInitiator(p *frame.Packet, why bth.DCReason) {
 	}
 }
 
-// dcTurn is how many responses a context sends before the next one has its turn.
+// dcTurn is how many responses one context sends before the target continues with the next one.
 const dcTurn = 16
 
 // emitTarget is Emit for a target: answers to CONNECTs, then those of the contexts
@@ -317,8 +318,8 @@ func (q *QP) emitTarget(now mono.Time, sink frame.Sink) (more bool) {
 // maxSpareRings is how many rings a target keeps for contexts that will have answers.
 const maxSpareRings = 256
 
-// lendRing gives a queue of answers its first slots. Few of the initiators have answers due at the same
-// time, so the queues of all have slots for those.
+// lendRing gives a queue of answers its first slots. Few initiators have answers due at the same time, so the target
+// lends slots only to those.
 func (t *target) lendRing(a *answerQueue) {
 	if n := len(t.rings); n > 0 && len(a.slots) == 0 {
 		a.slots, t.rings = t.rings[n-1], t.rings[:n-1]

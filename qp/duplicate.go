@@ -68,9 +68,9 @@ func (r *savedRing) find(psn bth.PSN) *saved {
 // and 9.7.5.3): SENDs and WRITEs are acknowledged again but not executed,
 // READs read memory again, atomics return the saved result.
 //
-// The answer to a duplicate READ or atomic goes before the answers to later requests that
-// are still due. A requester that goes back accepts none of these before, and repeats the
-// later requests, too; otherwise a READ in progress behind it might never end.
+// The responder sends the answer to a duplicate READ or atomic before the answers to later requests that are still
+// due. A requester that goes back accepts those only after it, and repeats the later requests, too. In the other
+// order a READ in progress behind the duplicate might never end.
 //
 // A duplicate SEND or WRITE packet is acknowledged only if it has AckReq. The rxe responder
 // acknowledges always. An rxe requester must not be answered like that: an acknowledgement

@@ -56,16 +56,17 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 	return true
 }
 
-// EmitPassing builds the one request that passes a single acknowledgement, if there are both. The caller calls Emit
-// next. Calling EmitPassing of several queue pairs first puts their requests one behind the other: the driver may send
-// packets of one length as a super-packet, and an acknowledgement between two requests would end it.
+// EmitPassing builds one request if a single acknowledgement is the only answer that is due: the request passes it.
+// The caller calls Emit afterwards. If a caller calls EmitPassing of several queue pairs first, their requests leave
+// one behind the other. The driver may then send packets of one length as a super-packet; an acknowledgement between
+// two requests would end it.
 func (q *QP) EmitPassing(now mono.Time, sink frame.Sink) {
 	if q.cc == nil && q.typ != DCT && !q.passed && q.requestMayPass() {
 		q.passed = q.requests()(q, now, sink) != blocked
 	}
 }
 
-// requests returns what builds the next request packet of the queue pair's service.
+// requests returns the function that builds the next request packet of the queue pair's service.
 func (q *QP) requests() func(*QP, mono.Time, frame.Sink) emission {
 	if q.typ == RC {
 		return (*QP).emitRequest
@@ -73,7 +74,8 @@ func (q *QP) requests() func(*QP, mono.Time, frame.Sink) emission {
 	return (*QP).emitOther
 }
 
-// requestMayPass reports whether all that is to be answered is an acknowledgement. A request is more urgent for the peer.
+// requestMayPass reports whether a single acknowledgement is the only answer that is due. A request is more urgent
+// for the peer.
 func (q *QP) requestMayPass() bool {
 	a := &q.responder.answers
 	return a.len() == 1 && a.lastAck() != nil

@@ -17,7 +17,7 @@ const (
 	EventSRQLimit        EventType = 15 // SRQ_LIMIT_REACHED: fewer receives are left than [SRQAttr].Limit
 	EventDCTKeyViolation EventType = 32 // DCT_KEY_VIOLATION: a CONNECT with a wrong key came to an armed target (experimental verbs)
 
-	EventLastWQE EventType = 16 // QP_LAST_WQE_REACHED: in ERR, takes no more from its shared receive queue
+	EventLastWQE EventType = 16 // QP_LAST_WQE_REACHED: the queue pair is in ERR and takes no more receives from its shared receive queue
 )
 
 var eventNames = map[EventType]string{EventFatal: "QP_FATAL", EventReqErr: "QP_REQ_ERR", EventAccessErr: "QP_ACCESS_ERR",

@@ -160,8 +160,8 @@ func (q *QP) executeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
 	return proceed
 }
 
-// accept advances past an executed SEND or WRITE packet, and acknowledges it if it has
-// AckReq. n is the payload of the message, at its last packet.
+// accept advances past an executed SEND or WRITE packet, and acknowledges it if it has AckReq. For the last packet, n
+// is the length of the message.
 func (q *QP) accept(p *frame.Packet, f bth.OpcodeFlags, n uint32) {
 	s := &q.responder
 	psn := s.expect
@@ -213,7 +213,7 @@ func (q *QP) executeRead(p *frame.Packet) verdict {
 	s.expect = last.Add(1)
 	s.msn = s.msn.Add(1)
 	s.served += uint64(n)
-	// Field by field: a composite literal is made elsewhere and copied.
+	// Assigned field by field: the compiler would build a composite literal elsewhere and copy it.
 	a := s.answers.add()
 	a.kind, a.syndrome, a.started, a.repeated = answerRead, 0, false, false
 	a.psn, a.last, a.msn, a.key, a.length, a.va, a.value, a.pd = psn, last, s.msn, key, n, va, 0, s.pd

@@ -32,7 +32,7 @@ const flushRoom = 64
 // flushTypes are the placement types that exist.
 const flushTypes = bth.FlushGlobal | bth.FlushPersistent
 
-// checkFlush refuses a FLUSH while posting.
+// checkFlush returns why a FLUSH cannot be posted, or "".
 func checkFlush(wr *SendWR) string {
 	switch {
 	case wr.FlushType == 0 || wr.FlushType&^flushTypes != 0:
@@ -47,7 +47,7 @@ func checkFlush(wr *SendWR) string {
 	return ""
 }
 
-// checkAtomicWrite refuses an ATOMIC_WRITE while posting.
+// checkAtomicWrite returns why an ATOMIC_WRITE cannot be posted, or "".
 func checkAtomicWrite(wr *SendWR, n uint64) string {
 	switch {
 	case n != 8:
@@ -152,7 +152,7 @@ func (q *QP) handlePlaced(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	q.ackThrough(now, psn)
 }
 
-// flushAccess is the right a FLUSH needs.
+// flushAccess returns the access rights that a FLUSH needs.
 func flushAccess(t bth.FlushType) (need mr.Access) {
 	if t&bth.FlushGlobal != 0 {
 		need |= mr.FlushGlobal
@@ -186,7 +186,7 @@ func (q *QP) executeFlush(p *frame.Packet) verdict {
 		return invalidRequest
 	case p.PayloadLen() != 0, t == 0, t&^flushTypes != 0, selectivity > bth.FlushMR,
 		selectivity == bth.FlushRange && p.DMALen() > MaxMessage:
-		return invalidRequest // first: a queue pair without the right has room for none
+		return invalidRequest // checked before the room: without the right, a queue pair has no room for a FLUSH
 	case !q.responder.answers.hasRoomForFlush():
 		return noRoom
 	}
@@ -233,7 +233,7 @@ func (q *QP) placed(kind answerKind) {
 	s.nakSent = false
 	s.expect, s.acked = psn.Add(1), psn
 	s.msn = s.msn.Add(1)
-	// The answer also acknowledges what an ACK in front of it, not sent yet, would.
+	// The answer also acknowledges everything that an unsent ACK in front of it would acknowledge.
 	if s.answers.lastAck() != nil {
 		s.answers.tail--
 		q.cnt.AckDeferred++

@@ -8,48 +8,46 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// When a responder that holds sends a NAK for the missing request.
+// Here a responder that holds requests decides when to send a NAK for the missing one.
 //
-// The first NAK for a gap goes out at once, and is repeated as without a hold. When the gap is
-// filled and another one is behind it, a peer that sends only what is missing needs the next
-// NAK at once, and a peer that goes back needs none: it is about to send that request anyway,
-// unless it falls silent.
-// The responder learns which of the two its peer is by what follows a gap.
+// The responder sends the first NAK for a gap at once, and repeats it as a responder without a hold does. If another
+// gap is behind a filled one, the next NAK depends on the peer. A peer that sends only missing requests needs it at
+// once. A peer that goes back needs none, unless it stops sending: it is about to send that request anyway. The
+// responder learns the kind of its peer from the requests that follow a gap.
 //
-// Where the network reorders packets, a request that is late is not lost. nakDelay is 0 until a
-// NAK proves premature: the request came more often than the NAK asked for, and the first time
-// too soon after the NAK to be the answer to it.
+// If the network reorders packets, a request that is late is not lost. nakDelay is 0 until a NAK proves premature:
+// two copies of the request arrive, and the first one too soon after the NAK to be the answer to it.
 
 // Limits of the NAKs of a responder that holds.
 const (
 	maxNAKDelay   = 500 * time.Microsecond // half of the shortest wait for a probe
-	nakBehind     = 3 * holdSlots / 8      // with so many requests behind a gap the NAK waits no more
+	nakBehind     = 3 * holdSlots / 8      // with so many requests behind a gap, nakDelay no longer delays the NAK
 	singleRepeats = 8                      // packets between NAKs to a peer that repairs singly
 	maxScore      = 4
-	silence       = 250 * time.Microsecond // of a peer that has fallen silent
+	silence       = 250 * time.Microsecond // after so long without a packet the peer has stopped sending
 	copyWait      = 200 * time.Microsecond // for how long a second copy of a request is expected
 )
 
-// gap is what a responder knows about the missing request.
+// gap is the state of a gap: the missing request and the packets behind it.
 type gap struct {
 	noticed  mono.Time // when a request beyond it arrived
 	fresh    bool      // it was noticed when it arose, not behind another gap
 	naks     uint8     // NAKs sent for it
 	nakTime  mono.Time // when the first was sent
 	lastNAK  mono.Time // when the latest was sent
-	openTill mono.Time // then the hold is dropped
+	openTill mono.Time // at this time the hold is dropped
 	top      bth.PSN   // one beyond the newest request seen
 	behind   int       // requests seen behind it since it was noticed
 }
 
-// peerHabits is what a responder has learnt about its peer and the network by gaps.
+// peerHabits is what a responder has learnt from gaps about its peer and the network.
 type peerHabits struct {
 	score    int8          // more than 0: the peer sends only what is missing
-	judge    bool          // the next request is judged: the gap before it was filled after a NAK
+	judge    bool          // the previous gap was filled after a NAK: the next request shows the kind of peer
 	top      bth.PSN       // one beyond the newest request seen before it
-	nakDelay time.Duration // how long a missing request may only be late
+	nakDelay time.Duration // a missing request counts as late, not as lost, for so long
 	least    time.Duration // shortest time from a NAK to the answer to it; 0: none measured
-	last     bth.PSN       // the request that filled the gap before
+	last     bth.PSN       // the request that filled the previous gap
 	lastNAK  mono.Time     // when the first NAK for it was sent
 	lastTook time.Duration // from that to the request
 	lastLate time.Duration // from noticing the gap to the request
@@ -84,7 +82,7 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 	}
 	g.behind++
 	if g.naks == 0 && s.learnt.nakDelay == 0 {
-		s.gapDue = now.Add(silence) // the peer is sending; it may come to the request
+		s.gapDue = now.Add(silence) // the peer is sending; it may still send the missing request
 	}
 	repeat := int32(ackEvery)
 	if s.learnt.score > 0 {
@@ -127,7 +125,7 @@ func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 	q.queueNAK(bth.NAKSequence, s.expect)
 }
 
-// filledGap learns when the missing request has come, and decides about a NAK for the next one.
+// filledGap learns from the arrival of the missing request, and decides about a NAK for the next one.
 func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	s := &q.responder
 	g := &s.hold.gap
@@ -164,8 +162,7 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	}
 }
 
-// copyLost learns that a NAK was right, if no second copy of what it asked for has come for a
-// while.
+// copyLost learns that a NAK was right, if no second copy of the requested packet has arrived for a while.
 func (q *QP) copyLost(now mono.Time) {
 	l := q.responder.learnt
 	if !l.lastOpen || now.Sub(l.lastNAK) < l.lastTook+copyWait {
@@ -196,8 +193,8 @@ func (q *QP) judge(psn bth.PSN, again bool) {
 	}
 }
 
-// copyOf learns from a duplicate: if it is the second copy of the request that filled the gap
-// before, the NAK for it may have been premature.
+// copyOf learns from a duplicate: if it is the second copy of the request that filled the previous gap, the NAK for
+// it may have been premature.
 func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
 	l := q.responder.learnt
 	if l == nil {

@@ -10,16 +10,15 @@ import (
 //
 // The standard lets a responder drop every request behind a missing one. A responder that
 // holds copies them instead, by PSN, and executes them in their order when the missing one has
-// come. Every request takes the same way through execute, so keys, rights, receives and the
-// rule of exactly once need no second thought. A requester that goes back notices nothing: for
+// come. execute handles held requests like all others, so keys, rights, receives and exactly-once execution need no
+// rules of their own. A requester that goes back notices nothing: for
 // what it sends again it gets acknowledgements, as for any duplicate. A requester that has
 // found out that its peer holds sends the missing request only: see single.go.
 //
-// Whatever is out of the ordinary ends the hold: a request that is refused, a receive that is
-// not there, a gap that stays open for long, ERR and RESET. The requests are then dropped, as
-// the standard has it.
+// These events end the hold: a refused request, a missing receive, a gap that stays open for too long, ERR and RESET.
+// The responder then drops the held requests, as the standard allows.
 //
-// A hold has room for a whole window or is not begun. Holding a part of a window is worse than
+// A responder begins a hold only if there is room for a whole window. Holding a part of a window is worse than
 // holding nothing: the requests that were dropped are found missing one by one.
 
 // Limits of a hold.
@@ -82,7 +81,7 @@ func (r *Repair) lend(mtu uint32) *hold {
 	return h
 }
 
-// giveBack takes a hold back.
+// giveBack returns a hold to the pool.
 func (r *Repair) giveBack(h *hold) {
 	for i, b := range h.slots {
 		if b != 0 {
@@ -197,7 +196,7 @@ func (q *QP) endHold() {
 	}
 }
 
-// executeAndDrain executes the request whose turn it is, and then those behind it that are held.
+// executeAndDrain executes the request with the expected PSN, and then the held requests that follow it.
 func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 	s := &q.responder
 	if s.withheld {
@@ -216,7 +215,7 @@ func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 	s.repairing = s.hold != nil || s.withheld || s.learnt.judge
 }
 
-// drain executes the held requests that follow the missing one, which p was.
+// drain executes the held requests that follow the missing one, p.
 func (q *QP) drain(now mono.Time, p *frame.Packet) {
 	s := &q.responder
 	h := s.hold
@@ -252,18 +251,17 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 	q.filledGap(now, p, filled)
 }
 
-// The end of a held message is not named.
+// The responder withholds the acknowledgement of the end of a held message.
 //
 // rxe as a requester hangs if it gets an acknowledgement of the last packet of a message that
-// it is sending again, and the next acknowledgement is lost: it takes the message for complete
-// and stops its timer. A responder that drops acknowledges such a message only when its last
-// packet has come again. So does this one: an acknowledgement that would name the last packet of a
-// message of several packets, which was held, names the one before, until the peer has sent
-// that packet again or a later one. It does so only if it got a NAK: without one it does not go
-// back, and waits for that acknowledgement.
+// that it is sending again, and the next acknowledgement is lost: rxe considers the message complete and stops its
+// timer. A responder that drops requests acknowledges such a message only when its last packet has arrived again.
+// This responder does the same. An acknowledgement must not have the PSN of the last packet of a held message of
+// several packets. It has the PSN before that one, until the peer has sent the last packet again or a later one. This
+// applies only after a NAK: without one the peer does not go back, and waits for that acknowledgement.
 
-// withholdEnd notes that psn, the end of a message that was executed out of the hold, must not be
-// named. msn is the number of messages before it.
+// withholdEnd notes that psn must not be acknowledged yet: it is the end of a message that was held. msn is the
+// number of messages before it.
 func (q *QP) withholdEnd(psn bth.PSN, msn bth.MSN) {
 	s := &q.responder
 	s.withheld, s.acked = true, psn.Add(-1)
@@ -272,7 +270,7 @@ func (q *QP) withholdEnd(psn bth.PSN, msn bth.MSN) {
 	}
 }
 
-// nameEnd ends what withholdEnd has begun.
+// nameEnd allows acknowledgements of the PSN that withholdEnd withheld.
 func (s *responder) nameEnd() {
 	s.withheld = false
 	s.acked = s.acked.Add(1)

@@ -16,43 +16,42 @@ import (
 // one, and takes a packet with another for damaged.
 //
 // What is near depends on the time: the peer may have sent to others meanwhile, and its
-// kernel may add a random number for the time that has passed. So the window opens at a
-// rate, and after a pause of some milliseconds any Identification is near.
+// kernel may add a random number for the time that has passed. So the window of near Identifications grows with time,
+// and after a pause of some milliseconds any Identification is near.
 //
-// A wrong guess must not stop a connection. Others may send in the name of the peer to
-// this queue pair, so it learns only from packets that bring the connection on: that takes
-// the PSN, which who does not see the packets has to guess. A packet that is refused counts
-// whoever sent it, and the peer itself may jump. So a packet is refused only after a run of packets that were near; after each
-// refusal, until there has been such a run again, everything is taken. If the next packet
-// shows that the peer has jumped, that the one refused was not damaged, twice as long a
-// run is needed from then on, until the peer has not jumped for long. What a jump costs
-// is one packet, which the network might have lost as well.
+// A wrong guess must not stop a connection. Other hosts may forge packets from the peer to this queue pair. So the
+// queue pair learns only from packets that advance the connection: a host that does not see the packets would have to
+// guess the PSN. A refused packet has an effect, whoever sent it, and the Identifications of the peer itself may
+// jump. So a packet is refused only after a run of packets that were near. After a refusal all packets are accepted
+// until there has been such a run again. If the packet after a refusal shows that the peer has jumped, the refused
+// packet was not damaged. Then the queue pair requires runs of twice the length, until the peer has not jumped for
+// long. A jump costs one packet, which the network might have lost as well.
 //
-// The state is the queue pair's, and only packets with the addresses of its peer change
-// it: a stranger costs no memory and changes nothing.
+// The state belongs to the queue pair, and only packets with the addresses of its peer change it. Packets from other
+// addresses cost no memory.
 
-// How near an Identification must be, and how long a run proves that they are near.
+// The limits of a near Identification, and of the runs of packets that prove them.
 const (
-	identBehind = 128     // overtaken by others, or the begin of another super-packet
-	identAhead  = 256     // two batches: others of the same peer, for other queue pairs
+	identBehind = 128     // overtaken by other packets, or the beginning of another super-packet
+	identAhead  = 256     // two batches: packets of the same peer for other queue pairs
 	identShift  = 7       // the window opens by one in 2^7 ns
 	identNarrow = 1 << 14 // a wider window proves next to nothing
 	identRun    = 16
-	identMax    = 1 << 12 // the longest run asked for
+	identMax    = 1 << 12 // the longest run that is required
 	identForget = 1 << 14 // a run that proves that the peer does not jump any more
 
-	// identBatch bounds how long before the last packet of a batch the first may have
-	// been sent, as far as the window goes: a batch has one time.
+	// All packets of a batch have the same time. To compute the window, identBatch bounds the time between the
+	// transmission of the first and of the last packet of a batch.
 	identBatch = time.Millisecond
 )
 
 // idents is what a queue pair knows about the Identifications of its peer.
 type idents struct {
 	at     mono.Time     // of the last packet
-	before time.Duration // between that and the one in the batch before
+	before time.Duration // from the previous batch to that time
 	last   uint16        // the newest Identification
 	run    uint16        // packets that were near, in a row
-	need   uint16        // how many must be; 0: identRun
+	need   uint16        // packets in a row that must be near; 0: identRun
 	doubt  bool          // the last packet was refused
 }
 
@@ -65,7 +64,7 @@ const (
 	refused              // the Identification is too far away
 )
 
-// judge judges a packet whose ICRC is right with an Identification.
+// judge decides whether to trust a packet whose ICRC is right for Identification id.
 func (s *idents) judge(now mono.Time, id uint16) trust {
 	if now != s.at {
 		s.before, s.at = now.Sub(s.at), now
@@ -99,15 +98,15 @@ func (s *idents) judge(now mono.Time, id uint16) trust {
 		s.run, s.doubt = 0, true
 		return refused
 	}
-	if s.doubt { // it was not damaged
+	if s.doubt { // the refused packet was not damaged
 		s.need, s.doubt = min(2*need, identMax), false
 	}
 	s.run, s.last = 0, id
 	return weak
 }
 
-// follows reports whether judge would trust a packet in full and change only what follow
-// changes: nearly every packet of a batch but the first.
+// follows reports whether judge would return full and change only the fields that follow changes. This holds for
+// nearly every packet of a batch except the first.
 func (s *idents) follows(now mono.Time, id uint16) bool {
 	return now == s.at && id-s.last+identBehind < identAhead+identBehind && s.run >= max(s.need, identRun) && s.run < identForget-1 && s.before <= identBatch
 }
@@ -120,8 +119,8 @@ func (s *idents) follow(id uint16) {
 	s.run++
 }
 
-// handleSolvedID processes a packet of the peer whose Identification had to be solved for,
-// unless that does not fit: then the packet counts as damaged.
+// handleSolvedID processes a packet of the peer whose Identification was computed from the ICRC. If that
+// Identification is refused, the packet counts as damaged.
 func (q *QP) handleSolvedID(now mono.Time, p *frame.Packet, id uint16) {
 	next := q.idents
 	switch next.judge(now, id) {

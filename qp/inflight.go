@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// What a requester has in flight: the window, the round trip time, and the probe.
+// The state of a requester's packets in flight: the window, the round trip time, and the probe.
 //
 // The local ACK timeout is made for fabrics that lose next to nothing: with the usual
 // code 14 it is thousands of round trips. Some losses cause no NAK: the last packet of a
@@ -20,8 +20,8 @@ import (
 //     and skips the packet again, and a few times while the requester goes on behind the
 //     gap.
 //   - A requester that receives no answer for some round trips sends its oldest
-//     unacknowledged packet once more, with AckReq: a probe. The answer tells where the
-//     peer stands. A probe is no retry and counts as none.
+//     unacknowledged packet once more, with AckReq: a probe. The answer shows which PSN the
+//     peer expects. A probe is no retry and counts as none.
 //   - A requester that had to go back keeps fewer packets in flight for a while. With
 //     go-back-N all packets behind a loss are sent in vain.
 //
@@ -31,9 +31,9 @@ import (
 // message follows, the probe requests the ACK.
 
 // Bounds of the wait for a probe, and the wait before a round trip was measured. minProbe
-// is well above the time that a busy peer may take to get a processor: a probe in vain may
-// make the requester go back. Where a packet was lost before, lossyProbe is the bound, if the
-// probe cannot do that: the peer holds what comes behind a missing request, or the probe is a
+// is well above the time that a busy peer may take to get a processor: a probe in vain may make the requester go
+// back. lossyProbe is the bound instead if packets were lost before and the probe cannot make the requester go back:
+// the peer holds the requests behind a missing one, or the probe is a
 // READ or atomic. No wait is longer than half of the ACK timeout.
 const (
 	minProbe   = 1 * time.Millisecond
@@ -41,12 +41,12 @@ const (
 	firstProbe = 4 * time.Millisecond
 )
 
-// Bounds of packets without AckReq: for how long after a packet with AckReq, which is well
-// below the wait for a probe, and how many of them, one for each message.
+// Bounds of packets without AckReq. Such a packet is sent only within ackReqInterval after a packet with AckReq,
+// which is well below the wait for a probe. At most maxUnrequested of them are in flight, each a whole message.
 const (
 	ackReqInterval  = minProbe / 4
 	maxUnrequested  = ackEvery / 2
-	unrequestedPart = 4 // at most one part in this many of the send queue waits with them
+	unrequestedPart = 4 // they fill at most a quarter of the send queue
 )
 
 // minWindow is how many packets may be in flight however many are lost: enough for two
@@ -79,9 +79,9 @@ type inFlight struct {
 	rttvar   time.Duration // mean deviation (RFC 6298)
 	leastRTT time.Duration // shortest round trip, 0: none measured
 
-	armedAt mono.Time // when the ACK timer and the probe timer were started; Never: they have to be anew
+	armedAt mono.Time // when the ACK timer and the probe timer were started; Never: they must be started again
 	probeAt mono.Time
-	probes  uint8 // since progress
+	probes  uint8 // since the last progress
 	probe   bool  // a probe is due
 	late    bool  // an expired ACK timer has taken from the window: rarities.before
 
@@ -130,7 +130,7 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 	if w.length > q.mtu {
 		limit = min(limit, q.bulk)
 	}
-	if r.wide != 0 && w.kind != kindRead { // of READs a loss costs all responses behind it
+	if r.wide != 0 && w.kind != kindRead { // not for READs: a loss costs all responses behind it
 		limit <<= r.wide & 31
 	}
 	return limit
@@ -182,7 +182,7 @@ func (f *inFlight) sent(now mono.Time, psn, next bth.PSN) {
 	}
 }
 
-// acknowledged notes progress up to and without psn, of n packets.
+// acknowledged notes that the n packets before psn are acknowledged.
 func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 	if f.probe = false; f.probes > 0 {
 		f.probes = 0 // each probe has doubled the wait
@@ -215,7 +215,7 @@ func (f *inFlight) acknowledged(now mono.Time, psn bth.PSN, n, limit int32) {
 func (f *inFlight) wentBack(now mono.Time, lost bool) {
 	f.timing, f.probe, f.full = false, false, false
 	if lost {
-		f.late = false // if a timeout came first, it was not for nothing
+		f.late = false // if a timeout came first, it was justified
 		f.window = max(f.window/2, min(minWindow, f.window))
 		f.lost(now)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// Local operations are work requests that change what a key opens and send
-// nothing: BIND_MW, LOCAL_INV and REG_MR (IBTA 10.6.5, 10.6.7; the kernel's
+// Local operations are work requests that change the memory that a key gives access to. They send nothing: BIND_MW,
+// LOCAL_INV and REG_MR (IBTA 10.6.5, 10.6.7; the kernel's
 // IB_WR_REG_MR). They own no PSN: their first is that of the work request
 // behind them and their last the one before it.
 //
@@ -30,7 +30,7 @@ import (
 // queue pair like any local error. One that was executed but could not
 // complete when another work request failed is flushed like those behind it.
 
-// checkBind refuses a BIND_MW while posting.
+// checkBind returns why a BIND_MW cannot be posted, or "".
 func checkBind(wr *SendWR) string {
 	switch {
 	case wr.MW == nil:
@@ -43,7 +43,7 @@ func checkBind(wr *SendWR) string {
 	return checkLocal(wr)
 }
 
-// checkFastReg refuses a REG_MR while posting.
+// checkFastReg returns why a REG_MR cannot be posted, or "".
 func checkFastReg(wr *SendWR) string {
 	switch {
 	case wr.MR == nil:
@@ -61,7 +61,7 @@ func checkFastReg(wr *SendWR) string {
 // otherKey reports whether two keys are of different objects.
 func otherKey(a, b bth.RKey) bool { return (a^b)>>8 != 0 }
 
-// checkLocal refuses what no local operation has.
+// checkLocal returns why a local operation cannot be posted, or "".
 func checkLocal(wr *SendWR) string {
 	if len(wr.SG) > 0 {
 		return "a local operation has no scatter/gather list"

@@ -123,7 +123,7 @@ func (m *migration) update() {
 func (q *QP) loadAlternate(p *frame.Path, timeout uint8) {
 	q.mig.load(p, timeout)
 	if q.cc != nil {
-		q.cc.alt = q.cc.capable(p)
+		q.cc.alt = q.cc.ecnPaths(p)
 	}
 }
 

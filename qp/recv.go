@@ -303,7 +303,7 @@ func (q *QP) reportRecv(into *cq.CQ, wc *cq.WC, solicited bool) {
 // queue stay there.
 func (q *QP) flushRecvs() {
 	if q.cross != nil {
-		q.cross.recvs = gate{}
+		q.cross.recvs = enableState{}
 		q.releaseRecvs(q.cross.held.len())
 	}
 	for q.recvs() > 0 {
