@@ -200,7 +200,7 @@ func (q *QP) forgetIdle(now mono.Time) {
 func (q *QP) newResponder(c *dcContext) *QP {
 	t := q.dct
 	r := &QP{num: q.num, typ: DCT, base: dcBase, mem: q.mem, pd: q.pd, recvCQ: q.recvCQ, srq: q.srq, cnt: q.cnt, onEvent: t.onEvent,
-		window: DefaultWindow, measured: true, portMTU: q.portMTU}
+		window: DefaultWindow, autoWindow: true, portMTU: q.portMTU}
 	r.reset()
 	r.state, r.access, r.destQPN = RTR, t.Access, c.qpn
 	r.setMTU(c.mtu)

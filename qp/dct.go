@@ -81,7 +81,7 @@ func (c *Config) checkDC() error {
 	t := c.DCT
 	switch {
 	case (t != nil) != (c.Type == DCT):
-		return fail("the parameters of a target are for DCT, and for these required")
+		return fail("the parameters of a target are required for DCT and not allowed for other types")
 	case c.Type == DCI && c.SRQ != nil:
 		return fail("a DCI receives nothing: it has no shared receive queue")
 	case c.Type != DCT:

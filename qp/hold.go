@@ -64,7 +64,7 @@ func (r *Repair) lend(mtu uint32) *hold {
 			return h
 		}
 	}
-	for len(r.holds) > 0 && r.made+n*size > r.budget { // those of other sizes give way
+	for len(r.holds) > 0 && r.made+n*size > r.budget { // free unused holds of other sizes
 		last := len(r.holds) - 1
 		r.made -= len(r.holds[last].mem)
 		r.holds[last] = nil

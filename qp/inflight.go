@@ -98,7 +98,7 @@ type inFlight struct {
 func (q *QP) setMTU(m bth.MTU) {
 	q.pmtu, q.mtu = m, uint32(m.Bytes())
 	q.bulk = q.window
-	if q.measured {
+	if q.autoWindow {
 		q.bulk = min(q.window, bursts*maxSuper/(int32(q.mtu)+superOverhead))
 	}
 	q.readPSNs = max(uint32(q.bulk)/2, 1)

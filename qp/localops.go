@@ -133,7 +133,7 @@ func (q *QP) emitLocal(w *sendWQE) emission {
 func (q *QP) completeLocals() {
 	for q.sq.head != q.sq.tail && q.sq.at(q.sq.head).done {
 		if q.sq.cur == q.sq.head {
-			q.sq.cur++ // it went back this far
+			q.sq.cur++ // the requester went back to this operation
 		}
 		q.reportSend(cq.Success)
 	}

@@ -9,10 +9,9 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// Atomics with operands of 1 to 32 bytes that compare and store under
-// masks, or add field by field (the extended atomics of Mellanox). On the wire
-// they are this stack's own: see docs/masked-atomics.md. What is different with more than 8 bytes is in
-// wide.go.
+// Atomics with operands of 1 to 32 bytes that compare and store under masks, or add field by field (the extended
+// atomics of Mellanox). Their packets are an extension of this stack: see docs/masked-atomics.md. wide.go has the
+// differences for operands of more than 8 bytes.
 
 // maxAtomicArg returns how many bytes an operand may have, 0 without masked atomics.
 func (c *Config) maxAtomicArg() uint8 {
@@ -22,7 +21,7 @@ func (c *Config) maxAtomicArg() uint8 {
 	return uint8(max(c.MaxAtomicArg, 8))
 }
 
-// checkAtomic refuses an atomic while posting.
+// checkAtomic returns why an atomic cannot be posted, or "".
 func checkAtomic(wr *SendWR, n uint64) string {
 	switch {
 	case n != 8:
@@ -33,7 +32,7 @@ func checkAtomic(wr *SendWR, n uint64) string {
 	return ""
 }
 
-// checkMasked refuses a masked atomic while posting.
+// checkMasked returns why a masked atomic cannot be posted, or "".
 func (q *QP) checkMasked(wr *SendWR, n uint64) string {
 	switch {
 	case q.maxArg == 0:
@@ -45,7 +44,7 @@ func (q *QP) checkMasked(wr *SendWR, n uint64) string {
 	case wr.RemoteAddr&(n-1) != 0:
 		return fmt.Sprintf("remote address %#x is not a multiple of the operand's %d bytes", wr.RemoteAddr, n)
 	case (wr.Args != nil) != (n > 8):
-		return fmt.Sprintf("Args are for operands of more than 8 bytes, and for these required; this one has %d", n)
+		return fmt.Sprintf("Args are required for operands of more than 8 bytes and not allowed for others; this one has %d", n)
 	}
 	return ""
 }
@@ -53,7 +52,7 @@ func (q *QP) checkMasked(wr *SendWR, n uint64) string {
 // operandSize reports whether a masked atomic may operate on n bytes.
 func operandSize(n uint64) bool { return n != 0 && n <= mr.MaxOperand && n&(n-1) == 0 }
 
-// operand is what an atomic operates on.
+// operand returns the address and the size of the memory that an atomic operates on.
 func operand(p *frame.Packet) mr.Operand {
 	if p.Info.Flags&bth.Masked != 0 {
 		return mr.Operand{VA: p.VA(), Size: int(p.OperandSize())}
@@ -61,8 +60,8 @@ func operand(p *frame.Packet) mr.Operand {
 	return mr.Operand{VA: p.VA(), Size: 8}
 }
 
-// admitsOperand is the check of length of an atomic: the address is a multiple of the size, and more than 8 bytes
-// are allowed and have their arguments behind the headers.
+// admitsOperand checks the operand of an atomic: its size is allowed, its address is a multiple of the size, and the
+// arguments of an operand of more than 8 bytes are behind the headers.
 func (q *QP) admitsOperand(o mr.Operand, payload int) bool {
 	return operandSize(uint64(o.Size)) && o.VA&uint64(o.Size-1) == 0 &&
 		o.Size <= max(int(q.maxArg), 8) && payload == wideArgsLen(o.Size)
@@ -86,7 +85,7 @@ func (r *sendRest) setAtomic(wr *SendWR) {
 	}
 }
 
-// doAtomic carries an atomic out and returns what was there, or where in wideResults that is.
+// doAtomic executes an atomic and returns the old value, or for more than 8 bytes its place in wideResults.
 func (q *QP) doAtomic(p *frame.Packet, o mr.Operand) (old uint64, fault mr.Fault) {
 	v, at, fault := q.mem.Remote(q.responder.pd, q.num, p.RKey(), o.VA, uint64(o.Size), mr.RemoteAtomic)
 	if fault != mr.OK {
@@ -106,7 +105,7 @@ func (q *QP) doAtomic(p *frame.Packet, o mr.Operand) (old uint64, fault mr.Fault
 	return v.FetchAdd(at, p.Swap())
 }
 
-// hostBig is whether the host stores numbers with the uppermost byte first.
+// hostBig reports whether the host stores the most significant byte first.
 var hostBig = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 // putOperand writes an operand of n bytes, up to 8, to b, which has room for 8. It returns the n bytes.
@@ -119,8 +118,8 @@ func putOperand(b []byte, v uint64, n int, big bool) []byte {
 	return b[:n]
 }
 
-// atomicResult returns what an answer says was there, as the requester stores it, or nil if it is no answer for an operand
-// of n bytes.
+// atomicResult returns the old value that an answer carries, in the byte order in which the requester stores it. It
+// returns nil if the answer does not fit an operand of n bytes.
 func (q *QP) atomicResult(buf *[mr.MaxOperand]byte, p *frame.Packet, n int) []byte {
 	big := hostBig || q.bigReply
 	switch wide := p.Op == bth.MaskedAtomicAck; {

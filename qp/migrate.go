@@ -9,9 +9,8 @@ import (
 // values of enum ibv_mig_state.
 //
 // A queue pair is MIGRATED until the program loads an alternate path and sets
-// REARM. The two ends agree by the M bit (MigReq) of the BTH, which is 1 in
-// what a MIGRATED queue pair sends and 0 otherwise: a packet with M=0 that
-// arrives in REARM means that the peer has re-armed too, and leads to ARMED.
+// REARM. The two ends agree by the M bit (MigReq) of the BTH. It is 1 in packets that a MIGRATED queue pair sends,
+// and 0 in others. A packet with M=0 that arrives in REARM means that the peer has re-armed too, and leads to ARMED.
 // In ARMED the queue pair changes over to the alternate path and is MIGRATED
 // again when the program says so, when its transport retries are used up, or
 // when a packet with M=1 arrives over the alternate path, which means that the
@@ -31,8 +30,8 @@ func (s MigState) String() string { return name(migStateNames, s, "MigState") }
 // migration is the path migration of a queue pair.
 type migration struct {
 	state   MigState
-	bit     bth.BTHFlags // M bit of what is sent: set in MIGRATED, and while unheard
-	watch   bool         // packets over the primary path matter too
+	bit     bth.BTHFlags // M bit of sent packets: set in MIGRATED, and while unheard
+	watch   bool         // packets over the primary path may change the state, too
 	unheard bool         // we changed over, and no packet has come over the new path since
 	refused bool         // PATH_MIG_ERR has been raised since ARMED was entered
 	timeout uint8        // local ACK timeout code on the alternate path
@@ -47,7 +46,7 @@ type otherPaths struct {
 	late    ends // of the path before the last migration; zero: none
 }
 
-// ends are the addresses that packets of a path come with.
+// ends are the addresses of packets that arrive over a path.
 type ends struct{ peer, own bth.GID }
 
 func endsOf(p *frame.Path) ends {
@@ -74,14 +73,14 @@ func (m *migration) fromAlternate(p *frame.Packet) bool {
 // fromLate reports whether a packet came over the path before the last migration.
 func (m *migration) fromLate(p *frame.Packet) bool { return m.others != nil && m.others.late.match(p) }
 
-// dropLate has nothing more come over the path before the last migration.
+// dropLate ends the acceptance of packets over the path before the last migration.
 func (m *migration) dropLate() {
 	if m.others != nil {
 		m.others.late = ends{}
 	}
 }
 
-// reset is the state of a new queue pair.
+// reset sets the state of a new queue pair.
 func (m *migration) reset() {
 	*m = migration{}
 	m.enter(Migrated)
@@ -108,10 +107,9 @@ func (m *migration) forget() {
 	m.hear()
 }
 
-// update sets what follows from state and unheard. Until the peer is heard of
-// over the new path it may not know that we changed over, and what tells it is
-// the M bit: so a program that sets REARM at once does not take the news away.
-// The packet that made us change over does not count: it may be an old one.
+// update computes watch and bit from state and unheard. After a migration, the peer may not know of it until its
+// first packet arrives over the new path. It learns it from the M bit. So M stays 1 until then, even if the program
+// sets REARM at once. The packet that caused the migration does not count: it may be an old one.
 func (m *migration) update() {
 	m.watch, m.bit = m.state != Migrated || m.unheard, 0
 	if m.state == Migrated || m.unheard {
@@ -152,8 +150,8 @@ var migRefusals = map[migRequest]string{
 	{Armed, Armed}:    "only a packet of the peer leads to ARMED",
 }
 
-// checkMigration validates a change of the migration state that Modify is to
-// make on the way to a state of the queue pair, and says what is wrong.
+// checkMigration returns why Modify cannot make the requested change of the migration state, or "". to is the state
+// that the queue pair enters.
 func (q *QP) checkMigration(a *Attr, mask AttrMask, to State) string {
 	if mask&AttrPathMigState == 0 {
 		return ""
@@ -176,7 +174,7 @@ func (q *QP) checkMigration(a *Attr, mask AttrMask, to State) string {
 	return "path migration state " + q.mig.state.String() + " to " + want.String() + ": " + why
 }
 
-// setMigState makes a change that checkMigration has let pass.
+// setMigState makes a change that checkMigration has accepted.
 func (q *QP) setMigState(want MigState) {
 	switch m := &q.mig; {
 	case want == Rearm:
@@ -196,10 +194,9 @@ func (q *QP) setPath(p *frame.Path) {
 	q.pass.Revoke()
 }
 
-// migrate changes over to the alternate path, whoever wants it. Retries start
-// over: those that were used up say nothing about the new path. What is
-// outstanding was sent over the old one; if it is lost there, going back
-// finds it. The alternate path is used up: the next REARM needs a new one.
+// migrate changes over to the alternate path. Retries start over: those that were used say nothing about the new
+// path. Outstanding packets were sent over the old path; if they are lost, the requester goes back. A later REARM
+// needs a new alternate path.
 func (q *QP) migrate() {
 	m, r := &q.mig, &q.requester
 	m.others.late = ends{peer: q.peerGID, own: q.ownGID}
@@ -225,24 +222,23 @@ func (q *QP) exhausted() (migrated bool) {
 	return true
 }
 
-// admit decides about a packet that did not come over the path of the queue
-// pair, or that comes while it is not MIGRATED, and draws from its M bit what
-// there is to draw (IBTA 9.6.1.5, 17.2.8). It reports whether the packet is
-// taken.
+// admit decides whether to accept a packet that did not come over the path of the queue pair, or that arrives while
+// the migration state is not MIGRATED. It also changes the migration state according to the M bit (IBTA 9.6.1.5,
+// 17.2.8).
 //
 //   - REARM, primary path, M=0, in order: the peer has re-armed: ARMED. A
-//     packet that comes too late, or before others, says nothing certain.
-//   - ARMED, alternate path, M=1: the peer has changed over, and so do we. In
-//     REARM too, for a packet in order: the peer can have changed over only
-//     because it was ARMED, and the packet of it that says so was lost.
-//   - ARMED, M=1 over any other path: the peer has gone where we cannot follow.
-//     PATH_MIG_ERR, once until the state changes.
+//     packet that comes too late, or before others, proves nothing.
+//   - ARMED, alternate path, M=1: the peer has changed over, and so does this
+//     queue pair. In REARM too, for a packet in order: the peer can have changed
+//     over only if it was ARMED, so its packet with M=0 was lost.
+//   - ARMED, M=1 over any other path: the peer has changed over to a path that
+//     this queue pair does not have. PATH_MIG_ERR, once until the state changes.
 //   - The path before the migration, M=0, not ARMED again yet: a packet that was
-//     under way when the peer changed over, or sent before it knew. The standard
+//     in flight when the peer changed over, or sent before it knew. The standard
 //     lets us refuse it; taking it spares RC a retransmission and UC a loss. UC
 //     does not take one that others have overtaken, to keep messages in order.
 //
-// Over the primary path everything is taken whatever its M bit: rxe knows none.
+// Packets over the primary path are accepted whatever their M bit is: rxe does not set it.
 func (q *QP) admit(p *frame.Packet) bool {
 	m := &q.mig
 	primary := p.Src == q.peerGID && p.Dst == q.ownGID
@@ -252,7 +248,7 @@ func (q *QP) admit(p *frame.Packet) bool {
 	}
 	switch {
 	case q.state == Reset || q.state == Init || q.state == Err:
-		// Whatever the packet says comes too early or too late.
+		// In these states the M bit means nothing.
 	case !moved && !primary && m.fromLate(p) && (q.reliable() || at != tooLate):
 		q.cnt.LatePath++
 		return true
@@ -281,11 +277,11 @@ func (q *QP) refuseMigration() {
 	}
 }
 
-// position is where a packet stands among those that are awaited.
+// position compares the PSN of a packet with the expected ones.
 type position uint8
 
 const (
-	tooLate   position = iota // executed, acknowledged, or never asked for
+	tooLate   position = iota // executed or acknowledged already, or never requested
 	inOrder                   // the next one
 	premature                 // some before it are missing
 )

@@ -9,14 +9,13 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// transition says which attributes a change of state needs and which it takes
-// besides.
+// transition has the attributes that a change of state requires, and those that it accepts as well.
 type transition struct{ required, optional AttrMask }
 
 // edge is a change of state.
 type edge struct{ from, to State }
 
-// transitions is the table of modify_qp: what is not in it is EINVAL.
+// transitions is the table of modify_qp. Modify returns EINVAL for changes that are not in it.
 // (IBTA 11.2.5.2, Linux ib_modify_qp_is_ok.) Any state may go to RESET, any
 // but RESET to ERR.
 var transitions = map[Type]map[edge]transition{
@@ -69,7 +68,7 @@ var transitions = map[Type]map[edge]transition{
 		{SQD, SQD}: {optional: AttrPort | AttrAV | AttrTimeout | AttrMaxDestRdAtomic | AttrAltPath | AttrAccess | AttrPKeyIndex |
 			AttrMinRNRTimer | AttrPathMigState},
 	},
-	DCI: { // as the experimental verbs have it
+	DCI: { // as in the experimental verbs
 		{Reset, Init}: {required: AttrPKeyIndex | AttrPort | AttrDCKey},
 		{Init, Init}:  {optional: AttrPKeyIndex | AttrPort | AttrAccess},
 		{Init, RTR}:   {required: AttrAV | AttrPathMTU, optional: AttrPKeyIndex | AttrDCKey},
@@ -307,7 +306,7 @@ func (q *QP) reset() {
 	psn := q.requester.postPSN
 	q.requester.reset()
 	if q.dci != nil {
-		q.requester.start(psn) // a late answer must not fit
+		q.requester.start(psn) // PSNs continue, so that a late answer does not match
 	}
 	q.requester.window = q.window
 	q.responder.reset()

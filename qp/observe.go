@@ -6,9 +6,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Incidents count what is rare on one queue pair. The counters of the same names in [Counters] are those
-// of all queue pairs of a shard; these are few, so that a packet without an incident counts nothing here.
-// They are 32 bits that wrap.
+// Incidents count rare events of one queue pair. [Counters] has counters of the same events for all queue pairs of a
+// shard. A packet without a rare event changes no counter here. The counters have 32 bits and wrap.
 type Incidents struct {
 	Retransmitted uint32 // request packets sent again
 	Timeouts      uint32 // ACK timers that expired
@@ -21,8 +20,8 @@ type Incidents struct {
 	CNPsReceived  uint32
 }
 
-// Observation is the state of a queue pair as somebody sees it who watches it. It is made of what the
-// engine keeps for itself. How many packets pass is the difference of the PSNs of two observations.
+// Observation is a snapshot of a queue pair for monitoring. It needs no state beyond that which the engine keeps
+// anyway. The difference of the PSNs of two observations is the number of packets between them.
 type Observation struct {
 	Num       bth.QPN
 	Type      Type
@@ -36,9 +35,9 @@ type Observation struct {
 	Sent, Expected bth.PSN
 	Messages       bth.MSN
 
-	// SentBytes and ReceivedBytes are payload: of SENDs, WRITEs and ATOMIC_WRITEs, and of READs in the other direction. Bytes
-	// that are sent again do not count, nor headers. Those of a READ of the peer count when its responses leave, all others
-	// that are sent when they are acknowledged.
+	// SentBytes and ReceivedBytes count the payload of SENDs, WRITEs and ATOMIC_WRITEs, and of READs in the opposite
+	// direction. Headers and repeated bytes do not count. The bytes of a READ of the peer count as sent when the
+	// response leaves, all other bytes when they are acknowledged.
 	SentBytes, ReceivedBytes uint64
 
 	InFlight, Window int           // packets that are not acknowledged, and how many may be
@@ -48,7 +47,7 @@ type Observation struct {
 	Incidents
 }
 
-// rarities is what a queue pair has memory for only when something rare has happened: most have none.
+// rarities has fields that most queue pairs never need. The first rare event allocates them.
 type rarities struct {
 	incidents Incidents
 	before    beforeTimeout // if requester.late
@@ -61,7 +60,7 @@ func (q *QP) rarities() *rarities {
 	return q.rare
 }
 
-// incidents returns what counts the incidents of the queue pair.
+// incidents returns the incident counters of the queue pair.
 func (q *QP) incidents() *Incidents { return &q.rarities().incidents }
 
 // Observe returns the state of the queue pair. It changes nothing.
@@ -83,8 +82,8 @@ func (q *QP) Observe() Observation {
 	return o
 }
 
-// bytes returns the payload sent and received. Messages are counted as a whole, when they are posted or completed, so that a packet
-// counts nothing. What is left to do of those in progress is found here.
+// bytes returns the payload sent and received. The counters change once for each message, when it is posted or
+// completed, not for each packet. So bytes subtracts the missing part of messages in progress.
 func (q *QP) bytes() (sent, received uint64) {
 	r, s := &q.requester, &q.responder
 	sent, received = r.sendBytes+s.served, r.readBytes+s.taken
@@ -121,7 +120,7 @@ func (q *QP) left(w *sendWQE) (send, read uint64) {
 	return 0, 0
 }
 
-// uncount takes from the counts what a work request will not send or read any more: it has failed.
+// uncount subtracts the bytes that a failed work request will not send or read any more.
 func (q *QP) uncount(w *sendWQE) {
 	send, read := q.left(w)
 	q.requester.sendBytes -= send

@@ -8,17 +8,16 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// pacer is a token bucket that counts in time: paid is when everything that was
-// sent is paid for at the current rate. A burst may get ahead of that by one
-// batch; then nothing leaves until it is paid. A batch that was not used is
-// saved, so that a timer that fires late costs nothing.
+// pacer is a token bucket whose unit is time. At the current rate, everything that was sent would have left by the
+// time paid. A burst may be ahead of that by one Batch; then the queue pair sends nothing until paid. One unused
+// Batch is saved, so that a timer that fires late costs nothing.
 type pacer struct {
 	paid      mono.Time
 	holdUntil mono.Time // nothing leaves before; Never: nothing is held
 
 	sink frame.Sink // of the Emit in progress
 	now  mono.Time
-	size int // of the packet that was lent room last, on the wire
+	size int // of the packet that was begun last, on the wire
 }
 
 // frameOverhead is what Ethernet adds to a frame: preamble, frame check
@@ -30,8 +29,7 @@ func onWire(p *frame.Path, n int) int {
 	return p.HeaderLen(frame.LayoutEthernet) + n + frameOverhead
 }
 
-// meter puts the congestion control into an Emit, as a sink around its sink
-// that takes the size of what is built.
+// meter returns a sink around the sink of an Emit that notes the size of each packet for congestion control.
 func (c *congestion) meter(now mono.Time, sink frame.Sink) frame.Sink {
 	c.sink, c.now = sink, now
 	c.advance(now)
@@ -62,7 +60,7 @@ func (c *congestion) cost(n int) time.Duration {
 	return time.Duration(uint64(n) * 8 * uint64(time.Second) / uint64(c.rate))
 }
 
-// hold reports whether what is to be sent has to wait, and notes until when.
+// hold reports whether the next packet has to wait, and notes until when.
 func (c *congestion) hold() bool {
 	switch {
 	case !c.limited:
@@ -88,9 +86,8 @@ func (c *congestion) spend() {
 	}
 }
 
-// pauses reports whether a packet of n bytes will be the last for a while, so
-// that it should ask for an acknowledgement: at the least rate the next that
-// would ask may be further away than the ACK timer reaches.
+// pauses reports whether a packet of n bytes is the last one before a pause. Such a packet should request an
+// acknowledgement: at a low rate, the ACK timer may expire before the next packet with AckReq leaves.
 func (c *congestion) pauses(p *frame.Path, n int) bool {
 	return c.limited && c.paid.Add(c.cost(onWire(p, n))) > c.now.Add(c.Batch)
 }

@@ -73,14 +73,14 @@ import (
 )
 
 // DefaultWindow is how many packets a requester keeps unacknowledged, DefaultWindowBytes how
-// many bytes of long messages. A software peer has the buffer of a socket for them, and
-// every system grants a process that much. rxe never has more than 128 packets in flight.
+// many bytes of long messages. A software peer stores them in the buffer of a socket, and every system grants a
+// process such a buffer. rxe never has more than 128 packets in flight.
 const (
 	DefaultWindow      = 256
 	DefaultWindowBytes = bursts * maxSuper
 )
 
-// Config is what a queue pair is made of (struct ibv_qp_init_attr).
+// Config has the parameters of a new queue pair (struct ibv_qp_init_attr).
 type Config struct {
 	Type   Type
 	Num    bth.QPN
@@ -95,25 +95,24 @@ type Config struct {
 
 	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
 
-	// MaskedAtomics lets an RC queue pair send and execute masked atomics, on
-	// opcodes of this stack's own: the peer must be of it too, and have them
-	// enabled. See docs/masked-atomics.md.
+	// MaskedAtomics lets an RC queue pair send and execute masked atomics. Their opcodes are an extension: the peer
+	// must be of this stack, too, and have them enabled. See docs/masked-atomics.md.
 	MaskedAtomics bool
 
-	// MaxAtomicArg is how many bytes the operand of a masked atomic has at most: 8 (0 stands for it), 16
-	// or 32. More than 8 make all atomics of the device slower ([mr.Table.AllowWide]); the owner has stopped them
-	// while the queue pair is created.
+	// MaxAtomicArg is the largest operand of a masked atomic in bytes: 8, 16 or 32; 0: 8. More than 8 make all
+	// atomics of the device slower ([mr.Table.AllowWide]). Then the owner must execute no atomic of the device while
+	// it creates the queue pair.
 	MaxAtomicArg int
 
-	// BigEndianReply has the requester store what atomics return in network byte order, each 8 bytes of it for
-	// themselves, instead of the byte order of the host. The peer need not know.
+	// With BigEndianReply the requester stores the results of atomics in network byte order, each 8 bytes separately,
+	// instead of the byte order of the host. The peer notices nothing.
 	BigEndianReply bool
 
-	// CrossChannel lets an RC queue pair take SEND_ENABLE, RECV_ENABLE and CQE_WAIT. What is
-	// posted to a managed queue waits until a SEND_ENABLE or RECV_ENABLE releases it. Wake
-	// is called when something else than an input of the queue pair lets it go on: the
-	// owner calls Emit soon afterwards, but not within Wake. Queue pairs wait for completion
-	// queues of their own Owner, and enable queue pairs of theirs: one lock guards them all.
+	// CrossChannel lets an RC queue pair accept SEND_ENABLE, RECV_ENABLE and CQE_WAIT. Work requests of a managed
+	// queue wait until a SEND_ENABLE or RECV_ENABLE releases them. The engine calls Wake when a queue pair may
+	// continue for another reason than an input of its own. The owner calls Emit soon afterwards, but not within
+	// Wake. A queue pair can only wait for completion queues, and enable queue pairs, of the same Owner: one lock
+	// guards them all.
 	CrossChannel bool
 	ManagedSend  bool
 	ManagedRecv  bool
@@ -158,14 +157,14 @@ type QP struct {
 	num          bth.QPN
 	typ          Type
 	state        State
-	base         bth.Opcode // of XRC, what its opcodes have more than those of RC
+	base         bth.Opcode // of XRC and DC: the difference of their opcodes from those of RC
 	signalAll    bool
 	answerTurn   uint8  // responses that were sent since the last request: see Emit
 	requestTurn  uint8  // requests that may be sent before the next response
 	splitting    bool   // Config.SplitWrites
 	alwaysAckReq bool   // Config.AlwaysAckReq
 	flushQuirk   bool   // Attr.FlushICRCQuirk
-	measured     bool   // the window is the default one, which is limited in bytes as well
+	autoWindow   bool   // the window is the default one, which is limited in bytes as well
 	passed       bool   // a request has passed the acknowledgement already: see EmitPassing
 	maxRdAtomic  uint8  // READs and atomics this side may have outstanding
 	readPSNs     uint32 // response packets that one READ request asks for, at most
@@ -176,7 +175,7 @@ type QP struct {
 	bulk         int32  // the same for messages of several packets
 	peerGID      bth.GID
 	ownGID       bth.GID
-	pass         frame.Pass // of packets that have these two, the service, and nothing out of the ordinary
+	pass         frame.Pass // of packets that have these two, the service, and nothing unusual
 
 	mem    *mr.Table
 	pd     *mr.PD
@@ -214,8 +213,7 @@ type QP struct {
 	rare *rarities // nil: there was none
 }
 
-// refusals are the errors of full queues. Programs post until they get one, so each is made
-// once.
+// refusals are the errors of full queues. Programs post until they get one, so each is allocated once.
 type refusals struct{ send, recv error }
 
 // New creates a queue pair in state RESET (ibv_create_qp). Errors are *[errs.Error]
@@ -253,7 +251,7 @@ func New(c Config) (*QP, error) {
 		q.base = dcBase
 	}
 	if q.window == 0 {
-		q.window, q.measured = DefaultWindow, true
+		q.window, q.autoWindow = DefaultWindow, true
 	}
 	if q.portMTU == 0 {
 		q.portMTU = bth.MTU4096
@@ -305,11 +303,11 @@ func (c *Config) check() error {
 	case c.Memory == nil || c.PD == nil && c.Type != XRCRecv:
 		return fail("no protection domain")
 	case (c.XRCD != nil) != (c.Type == XRCRecv):
-		return fail("an XRC domain is for XRC_RECV queue pairs, and for these required")
+		return fail("an XRC domain is required for XRC_RECV queue pairs and not allowed for others")
 	case c.SendCQ == nil && c.Type != XRCRecv && c.Type != DCT, c.RecvCQ == nil && !xrc && c.Type != DCI:
 		return fail("send and receive completion queues are required")
 	case c.SRQ != nil && (xrc || c.SRQ.xrcd != nil):
-		return fail("shared receive queue %v: those of XRC are named by the sender, and others are not for XRC", c.SRQ.num)
+		return fail("shared receive queue %v: an XRC queue pair takes none, and others take none of XRC", c.SRQ.num)
 	case caps.MaxSendWR < 0 || caps.MaxSendWR > MaxWR || caps.MaxRecvWR < 0 || caps.MaxRecvWR > MaxWR:
 		return fail("%d send and %d receive work requests, the limit is %d", caps.MaxSendWR, caps.MaxRecvWR, MaxWR)
 	case caps.MaxSendSGE < 0 || caps.MaxSendSGE > MaxSGE || caps.MaxRecvSGE < 0 || caps.MaxRecvSGE > MaxSGE:
@@ -331,7 +329,7 @@ func (q *QP) Type() Type { return q.typ }
 // State returns the current state.
 func (q *QP) State() State { return q.state }
 
-// reliable reports whether what is sent is acknowledged.
+// reliable reports whether the peer acknowledges requests.
 func (q *QP) reliable() bool {
 	return q.typ == RC || q.typ == XRCSend || q.typ == XRCRecv || q.typ >= DCI
 }
@@ -351,7 +349,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return err
 	}
 	w := q.sq.next()
-	// Field by field: a composite literal is made elsewhere and copied.
+	// Assigned field by field: the compiler would build a composite literal elsewhere and copy it.
 	w.id, w.op, w.kind, w.flags, w.fail, w.done = wr.ID, wr.Opcode, info.kind, wr.Flags&^held, false, false
 	w.addr, w.rkey, w.extra, w.length = wr.RemoteAddr, wr.RKey, wr.Imm, length
 	q.sq.setInline(w, wr.Inline)
@@ -388,7 +386,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// setDestination notes where a work request goes, on the service types where each says so.
+// setDestination stores the destination of a work request, for service types whose work requests name it.
 func (q *QP) setDestination(w *sendWQE, wr *SendWR) {
 	switch q.typ {
 	case UD, GSI:
@@ -405,7 +403,7 @@ func (q *QP) setDestination(w *sendWQE, wr *SendWR) {
 	}
 }
 
-// setOwn notes the fields of a work request that only its operation has.
+// setOwn stores the fields of a work request that only some operations have.
 func (q *QP) setOwn(w *sendWQE, wr *SendWR) {
 	switch wr.Opcode {
 	case SendInv:
@@ -436,8 +434,8 @@ func (q *QP) packets(kind opKind, length uint32) int {
 }
 
 // HandlePacket processes one received packet that is addressed to this queue pair and whose
-// ICRC is right. It keeps nothing of p. If the Identification was solved for, the rest of
-// its check follows here: see idents.
+// ICRC is right. It keeps nothing of p. If the Identification was computed from the ICRC, HandlePacket finishes the
+// check of the ICRC: see idents.
 //
 // HandlePacket checks the service and the addresses of every packet, whatever came before
 // it. The one exception is a packet with the pass: frame.Packet.Next has found that it has
@@ -536,7 +534,7 @@ func (q *QP) handleAdmitted(now mono.Time, p *frame.Packet) {
 	case p.Info.Flags&bth.Request != 0 && q.typ != XRCSend:
 		q.handleRequest(now, p)
 	case q.typ == XRCRecv, p.Info.Flags&bth.Request != 0:
-		q.cnt.WrongTransport++ // this end of XRC takes the other kind only
+		q.cnt.WrongTransport++ // an XRC initiator takes only responses, an XRC target only requests
 	default:
 		q.handleResponse(now, p)
 	}

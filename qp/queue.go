@@ -25,7 +25,7 @@ type sendWQE struct {
 	rkey   bth.RKey
 	addr   uint64
 
-	sge    [1]mr.SGE // the list, if it is no longer
+	sge    [1]mr.SGE // the scatter/gather list, if it has at most one element
 	extra  uint32    // Imm or InvKey
 	inline uint32    // bytes of inline data: see sendQueue.inlined
 }
@@ -74,7 +74,7 @@ func newSendQueue(n, sge, inline int) sendQueue {
 func (q *sendQueue) empty() bool { return q.head == q.tail }
 func (q *sendQueue) full() bool  { return q.tail-q.head >= q.limit }
 
-// next is the slot at the tail; there is room.
+// next returns the slot at the tail. The caller has checked that there is room.
 func (q *sendQueue) next() *sendWQE {
 	switch int(q.tail - q.head) {
 	case len(q.slots):
@@ -118,11 +118,11 @@ func resized[T any](s []T, n int) []T {
 	return more
 }
 
-// longLists are the scatter/gather lists of a queue that have more than one element, by
-// slot, with room for most elements each. They are made for the first such list.
+// longLists are the scatter/gather lists of a queue that have more than one element, by slot. Each has room for most
+// elements: the limit of the queue. They are made for the first such list.
 type longLists []mr.SGE
 
-// put copies the list of a slot, which is one of that many.
+// put copies the list of a slot; there are so many slots.
 func (l *longLists) put(slot, slots, most int, sg []mr.SGE) {
 	if *l == nil {
 		*l = make(longLists, slots*most)
@@ -178,8 +178,8 @@ func (q *sendQueue) inlined(w *sendWQE) []byte {
 	return q.parts.data[int(w.slot)*int(q.maxData):][:w.inline]
 }
 
-// rest returns the rare fields of a work request. They hold those of an old one until the
-// caller sets them.
+// rest returns the rare fields of a work request. They keep the values of an old work request until the caller sets
+// them.
 func (q *sendQueue) rest(w *sendWQE) *sendRest {
 	p := q.part()
 	if p.rests == nil {

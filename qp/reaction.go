@@ -4,18 +4,17 @@ import "github.com/goroce/roce/mono"
 
 // reaction is the reaction point: the rate a queue pair may send at.
 //
-// Its timers cost nothing. Both are periodic, so what they would have done is
-// made up for when the rate is needed next: when something is sent, when a CNP
-// comes, when somebody asks. A queue pair that is back at the line rate is
-// released: it is not paced, and the next CNP finds it as the first one did.
+// Both timers are periodic, so they need no real timer. advance makes up for their effects when the rate is needed
+// next: at a transmission, at a CNP, or when a caller asks for the rate. A queue pair that is back at the line rate
+// is released: it is not paced, and the next CNP acts like the first one.
 type reaction struct {
 	limited bool
 	rate    Rate   // current rate, Rc
 	target  Rate   // target rate, Rt
 	alpha   uint32 // estimate of the congestion, in 1/alphaOne
 
-	alphaAt mono.Time // alpha is that of this time
-	timerAt mono.Time // the increase timer was started, or expired
+	alphaAt mono.Time // the time that alpha belongs to
+	timerAt mono.Time // when the increase timer was started, or expired last
 	cutAt   mono.Time // of the last reduction
 
 	timerStage int // expiries of the timer since then
@@ -31,9 +30,8 @@ const alphaOne = 1 << 20
 //
 //	Rt = Rc, Rc = Rc(1 - alpha/2), alpha = (1-g)alpha + g
 //
-// and the recovery starts over. CNPs that come faster than a notification point
-// may send them, from several or from somebody who means harm, do no more
-// than one per ReduceInterval; and there is a least rate.
+// and the recovery starts over. If CNPs come faster than a notification point may send them, from several hosts or
+// from an attacker, at most one in each ReduceInterval has an effect. The rate never falls below MinRate.
 func (c *congestion) reduce(now mono.Time) {
 	c.advance(now)
 	switch {
@@ -86,9 +84,8 @@ func (c *congestion) count(n int) {
 	}
 }
 
-// increase is a stage of the recovery. The first ones halve the distance to the
-// rate before the reduction; those behind probe for more, and faster once both
-// the timer and the byte counter agree that nothing happens.
+// increase is a stage of the recovery. The first stages halve the distance to the rate before the reduction. Later
+// stages probe for more, and faster once both the timer and the byte counter have passed FastRecovery.
 func (c *congestion) increase() {
 	switch first, last := min(c.timerStage, c.byteStage), max(c.timerStage, c.byteStage); {
 	case last < c.FastRecovery:

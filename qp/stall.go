@@ -54,7 +54,7 @@ type stalls struct {
 // noteStall notes an acknowledgement; before was the oldest outstanding PSN until then.
 func (q *QP) noteStall(now mono.Time, before bth.PSN) {
 	r := &q.requester
-	if !q.measured {
+	if !q.autoWindow {
 		return // the program has chosen the window
 	}
 	r.progressed(now, int32(r.acked.Sub(before)), r.full && !r.recovering && r.reads == 0, !r.acked.Less(r.max) && q.sq.cur == q.sq.tail, r.ackReqAt)
