@@ -53,7 +53,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 			return
 		}
 	}
-	if r.single.looks() {
+	if r.single.watchesAnswers() {
 		if q.singleAnswered(now, q.standing(p)); q.state == Err {
 			return
 		}
@@ -78,7 +78,7 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 // reports false, at most data are in place already, which handleOutstanding writes again.
 func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 	r := &q.requester
-	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || q.repair != nil && (r.missing != nil || r.single.looks()) {
+	if psn != r.acked || q.sq.head == q.sq.tail || q.state != RTS || q.repair != nil && (r.missing != nil || r.single.watchesAnswers()) {
 		return false
 	}
 	w := q.sq.at(q.sq.head)
@@ -201,7 +201,7 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 		if psn.Less(w.first) {
 			break
 		}
-		if w.kind.brings() {
+		if w.kind.returnsData() {
 			if r.acked.Less(w.first) {
 				r.acked = w.first
 			}

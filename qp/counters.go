@@ -40,7 +40,7 @@ type Counters struct {
 	WrongTransport  uint64 // packets of another service type
 	QKeyViolation   uint64 // UD packets with a wrong Q_Key
 	UDNoReceive     uint64 // UD and UC messages without a receive, or that it was too small for, or refused
-	DupDropped      uint64 // duplicates, READs and atomics that could not be answered
+	DupDropped      uint64 // UD and UC messages dropped: no receive, a receive that is too small, or refused
 	PathMigrations  uint64 // changes over to the alternate path
 	PathMigRefused  uint64 // packets of a peer that changed over to another path than our alternate one
 	LatePath        uint64 // packets taken over the path before the migration

@@ -253,7 +253,7 @@ func (f *inFlight) patience(least time.Duration) time.Duration { return max(f.sr
 
 // awaitsData reports whether the oldest request is a READ or atomic.
 func (q *QP) awaitsData() bool {
-	return q.sq.head != q.sq.tail && q.sq.at(q.sq.head).kind.brings()
+	return q.sq.head != q.sq.tail && q.sq.at(q.sq.head).kind.returnsData()
 }
 
 // stale reports whether an answer which says that a packet is missing comes too early to be

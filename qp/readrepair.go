@@ -12,21 +12,21 @@ import (
 
 // Repair of READs and atomics: a lost response costs one response, not all behind it.
 //
-// The responses to READs are most of what a reader receives, so most losses hit them. A
+// Most packets that a requester of READs receives are responses, so most losses hit them. A
 // requester that goes back asks for everything behind the loss again, although the rest is
-// on its way. Here it keeps what has come: a response beyond a missing one is placed in the
-// memory of its work request at once, and its PSN is noted. Only the missing responses are
-// asked for again, by a READ request of exactly that part. Any responder answers such a
-// request: it is a duplicate of a part of a READ that it has executed (IBTA 9.7.5.1.3).
+// in flight. Here the requester keeps the responses that have arrived: it writes a response
+// beyond a missing one to the memory of its work request at once, and notes its PSN. It asks
+// only for the missing responses again, by a READ request of exactly that part. Any responder
+// answers such a request: it is a duplicate of a part of a READ that it has executed (IBTA
+// 9.7.5.1.3).
 //
 // Work requests still complete in order, credits are still returned in order, and acked
 // still moves in order: absorb does it whenever the oldest missing response arrives.
 //
-// An original request is a READ request as it was sent first. rxe remembers of it the address
-// at which the latest part began, and ignores parts that begin before. So the parts of one
-// original request are asked for in ascending order, one at a time, until the responder has
-// shown that it is none of that kind: rxe answers a part with MIDDLE and LAST, all others with
-// FIRST or ONLY.
+// An original request is a READ request as it was sent first. For each original request, rxe remembers the address at
+// which the latest part began, and ignores parts that begin before it. So the requester asks for the parts of one
+// original request in ascending order, one at a time, until the responder has shown that it is not rxe. rxe answers a
+// part with MIDDLE and LAST, all others with FIRST or ONLY.
 //
 // A network that reorders packets delays responses without losing them. askDelay is learnt:
 // it is 0 until a response arrives too soon after its request was repeated to be the answer
@@ -55,7 +55,7 @@ type ask struct {
 type readRepair struct {
 	here  [repairSpan / 64]uint64 // PSNs that were answered early, modulo repairSpan; all are at or beyond acked
 	held  int                     // how many
-	known bth.PSN                 // one beyond the latest PSN that the peer has executed, as far as missing responses were looked for
+	known bth.PSN                 // one beyond the latest PSN that the peer is known to have executed; asks has what is missing before it
 	asks  [maxAsks]ask            // in ascending order
 	n     int
 }
@@ -87,7 +87,7 @@ func (e *readRepair) remove(i int) {
 // learnt is what a requester has learnt about its peer and the network by repairs.
 type learnt struct {
 	anyPart  bool          // the peer answers parts of an original request in any order
-	askDelay time.Duration // how long a missing response may only be late
+	askDelay time.Duration // a missing response counts as late, not as lost, for so long
 	askRTT   time.Duration // smoothed time from asking for a part to its first response; 0: none measured
 	askVar   time.Duration // its mean deviation
 }
@@ -114,7 +114,7 @@ func (q *QP) beginRepair() *readRepair {
 	}
 	e.known = r.acked
 	r.missing = e
-	r.timing = false // a round trip across a missing response is none
+	r.timing = false // a round trip measured across a missing response is not valid
 	return e
 }
 
@@ -134,8 +134,8 @@ func (q *QP) endRepair() {
 	q.repair.reads = append(q.repair.reads, e)
 }
 
-// forgetAsks stops asking for parts because the requester goes back: everything from acked on
-// is requested again. What has come stays.
+// forgetAsks stops asking for parts because the requester goes back: everything from acked on is requested again.
+// Responses that have arrived stay.
 func (q *QP) forgetAsks() {
 	r := &q.requester
 	r.repairAt, r.repairDue = mono.Never, false
@@ -171,7 +171,7 @@ func (q *QP) noteExecuted(now mono.Time, end bth.PSN) {
 			continue
 		}
 		stop := min(end.Sub(e.known), w.last.Sub(e.known)+1)
-		if w.kind.brings() {
+		if w.kind.returnsData() {
 			for ; stop > 0; stop-- {
 				if !e.has(e.known) && !q.addMissing(e, w, now) {
 					return
@@ -208,8 +208,8 @@ func (q *QP) addMissing(e *readRepair, w *sendWQE, now mono.Time) bool {
 	return true
 }
 
-// early handles the answer psn to a READ, atomic, FLUSH or ATOMIC_WRITE while answers before it
-// are missing. An answer that does not fit is ignored until it is its turn.
+// early handles the answer psn to a READ, atomic, FLUSH or ATOMIC_WRITE while answers before it are missing. It
+// ignores an answer that does not fit its work request: that answer is handled when it comes again in order.
 func (q *QP) early(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	r := &q.requester
 	if psn.Sub(r.acked) >= repairSpan {
@@ -225,7 +225,7 @@ func (q *QP) early(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	if !q.placeEarly(w, p, psn) {
 		return
 	}
-	if w.kind.brings() {
+	if w.kind.returnsData() {
 		e.set(psn)
 		q.cnt.EarlyResponses++
 	}
@@ -234,7 +234,7 @@ func (q *QP) early(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	}
 }
 
-// placeEarly places what an early answer brings, and reports whether it fits its work request.
+// placeEarly writes the data of an early answer to memory, and reports whether the answer fits its work request.
 func (q *QP) placeEarly(w *sendWQE, p *frame.Packet, psn bth.PSN) bool {
 	atomic := p.Info.Flags&bth.Atomic != 0
 	if p.Info.Headers&bth.HasAETH != 0 && p.Syndrome().Kind() != bth.KindACK || atomic != (w.kind == kindAtomic) {
@@ -259,15 +259,15 @@ func (q *QP) placeEarly(w *sendWQE, p *frame.Packet, psn bth.PSN) bool {
 	return false
 }
 
-// absorb moves acked over all that has been answered, and completes work requests, after an
-// answer while a repair is in progress.
+// absorb is called after each answer during a repair. It moves acked past all PSNs that are answered, and completes
+// work requests.
 func (q *QP) absorb(now mono.Time) {
 	r := &q.requester
 	e := r.missing
 	before := r.acked
 	for q.sq.head != q.sq.tail {
 		w := q.sq.at(q.sq.head)
-		if w.kind.brings() && !r.acked.Less(w.first) {
+		if w.kind.returnsData() && !r.acked.Less(w.first) {
 			if !e.take(r.acked) {
 				break
 			}
@@ -359,7 +359,7 @@ func (r *requester) askWait() time.Duration {
 	return max(rtt+4*dev, rtt*3/2, minAskWait)
 }
 
-// trim takes what has come off both ends of a part, and reports whether anything is missing.
+// trim removes the responses that have arrived from both ends of a part, and reports whether any is still missing.
 func (q *QP) trim(e *readRepair, a *ask) bool {
 	r := &q.requester
 	for !a.last.Less(a.first) && (a.first.Less(r.acked) || e.has(a.first)) {
@@ -371,9 +371,9 @@ func (q *QP) trim(e *readRepair, a *ask) bool {
 	return !a.last.Less(a.first)
 }
 
-// emitMissing asks for the next missing part that is due, or sets when the next one is. The peer has
-// granted a number of READs at a time. An original request counts until all of it has come, so it
-// covers one part; further parts of the same request take what is left.
+// emitMissing asks for the next missing part that is due. If none is due, it sets the deadline of the next one. The
+// peer has granted a number of READs at a time. An original request counts as one READ until all its responses have
+// arrived. So one of its parts needs no further READ; each further part needs one of the READs that are left.
 func (q *QP) emitMissing(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
 	e := r.missing
@@ -463,7 +463,7 @@ func (q *QP) retryFrom(now mono.Time, psn bth.PSN) {
 		case w.kind == kindRead:
 			asked := int(end.Sub(w.first))
 			if end != psn || psn == w.last.Add(1) {
-				asked += int(q.readPSNs) - 1 // a request that psn is inside of is sent again
+				asked += int(q.readPSNs) - 1 // the request that psn lies in is sent again
 			}
 			r.reads += int32(asked/int(q.readPSNs) - int(from.Sub(w.first))/int(q.readPSNs))
 		default:

@@ -12,7 +12,7 @@ import (
 // of them, and each is read when it is posted and when it is used.
 type recvWQE struct {
 	id   uint64
-	sge  [1]mr.SGE // the list, if it is no longer
+	sge  [1]mr.SGE // the scatter list, if it has at most one element
 	slot uint32    // of its long list; the ring may move the work request when it grows
 	sges uint8     // elements of the list: see recvQueue.list
 }
@@ -33,7 +33,7 @@ func (q *recvQueue) len() int    { return int(q.tail - q.head) }
 func (q *recvQueue) empty() bool { return q.head == q.tail }
 func (q *recvQueue) clear()      { q.head, q.tail = 0, 0 }
 
-// push appends a work request; there is room.
+// push appends a work request. The caller has checked that there is room.
 func (q *recvQueue) push(id uint64, sg []mr.SGE) {
 	if q.len() == len(q.slots) {
 		q.widen()
@@ -66,7 +66,7 @@ func (q *recvQueue) list(w *recvWQE) []mr.SGE {
 	return q.lists.at(int(w.slot), int(q.maxSGE), int(w.sges))
 }
 
-// front returns the oldest one, which is there.
+// front returns the oldest work request of a queue that is not empty.
 func (q *recvQueue) front() *recvWQE { return q.at(q.head) }
 
 // inUse is a receive that a message uses. It is off its queue.
@@ -118,10 +118,9 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	return nil
 }
 
-// CancelRecv takes back the receive with an ID, if no message has begun to use
-// it: it completes at once with WR_FLUSH_ERR. The others keep their order. ENOENT
-// when there is none in the queue pair's own queue. The verbs have no such call;
-// libfabric has fi_cancel.
+// CancelRecv takes back the receive with an ID: it completes at once with WR_FLUSH_ERR. The other receives keep their
+// order. CancelRecv returns ENOENT if the queue pair's own queue has no such receive, or a message has begun to use
+// it. The verbs have no such call; libfabric has fi_cancel.
 func (q *QP) CancelRecv(id uint64) error {
 	i := q.rq.head
 	for i != q.rq.tail && q.rq.at(i).id != id {

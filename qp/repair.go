@@ -8,7 +8,7 @@ import (
 // Recovery is what RC and XRC queue pairs do when packets are lost or reordered.
 type Recovery uint8
 
-// What a requester and a responder do about losses. Nothing is negotiated: a peer of another
+// The kinds of recovery. The ends negotiate nothing: a peer of another
 // kind, or of an older version, sees packets that the standard allows.
 const (
 	// RecoverDefault is RecoverGoBack.
@@ -44,18 +44,18 @@ func ParseRecovery(s string) (r Recovery, ok bool) {
 // Valid reports whether r is one of the constants.
 func (r Recovery) Valid() bool { return r <= RecoverAll }
 
-// Repair is what the queue pairs of one owner share to repair losses one packet at a time:
-// memory for those that repair at present. It is as safe for concurrent use as a queue pair.
+// Repair is the memory that the queue pairs of one owner share to repair losses one packet at a time. Like a queue
+// pair, it is not safe for concurrent use.
 type Repair struct {
 	reads  []*readRepair // free
 	holds  []*hold       // free
 	single bool          // requesters send single requests to a peer that holds
-	budget int           // bytes that holds may have, those that are free too
-	made   int           // bytes that they have
+	budget int           // limit of the bytes of all holds, in use or free
+	made   int           // bytes of all holds
 	packet frame.Packet  // the held request that is executed
 }
 
-// NewRepair returns what queue pairs of one owner need for a recovery: nil if they go back.
+// NewRepair returns the memory that a recovery needs: nil if the queue pairs go back.
 func NewRepair(r Recovery) *Repair {
 	if r == RecoverDefault || r == RecoverGoBack {
 		return nil
@@ -81,8 +81,8 @@ func (r *Repair) Lent() int {
 	return n
 }
 
-// repairBy has a new queue pair repair losses with what its owner has; nil: it goes back, and needs no memory
-// for what repairs learn.
+// repairBy sets the shared memory with which a new queue pair repairs losses. With nil it goes back, and needs no
+// memory for what repairs learn.
 func (q *QP) repairBy(r *Repair) {
 	if q.repair = r; r != nil {
 		q.requester.learnt, q.requester.single, q.responder.learnt = new(learnt), new(single), new(peerHabits)
@@ -92,8 +92,8 @@ func (q *QP) repairBy(r *Repair) {
 // dueRepair has emitRepairs look for missing responses that may be asked for.
 func (r *requester) dueRepair() { r.repairDue, r.repairing = true, true }
 
-// emitRepairs sends what repairs have to send, no faster than congestion control allows. others reports
-// whether requests that are not repairs may follow, and whether there are any.
+// emitRepairs sends the next packet of a repair, no faster than congestion control allows. others reports whether
+// there are requests that are not repairs, and whether they may follow.
 func (q *QP) emitRepairs(now mono.Time, sink frame.Sink) (res emission, others bool) {
 	r := &q.requester
 	if q.cc != nil && (r.single.due || r.repairDue) && q.cc.hold() {

@@ -135,7 +135,7 @@ func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	}
 	if r.next == w.first && !q.mayBegin(w) {
 		if w.flags&held != 0 {
-			return q.requestAckNow(sink) // those before it must not wait for one behind it
+			return q.requestAckNow(sink) // no later packet requests an ACK for the requests before w
 		}
 		return idle
 	}
@@ -244,7 +244,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 	switch {
 	case !q.reliable():
 	case last && !r.noAckReq, (seq+1)%ackEvery == 0, r.probe, r.next.Sub(r.acked)+1 >= q.windowFor(w):
-		flags |= bth.AckReq // among others at the end of the window: it opens by an answer only
+		flags |= bth.AckReq // also at the end of the window: only an answer opens it again
 	case q.cc != nil && q.cc.pauses(q.path, size):
 		flags |= bth.AckReq
 	}
@@ -296,7 +296,7 @@ func (q *QP) emitSend(sink frame.Sink, w *sendWQE, info *opInfo) emission {
 }
 
 // maxSplit is how many packets a WRITE may have that is split into messages of one packet.
-// For a longer WRITE one super-packet more is little against its data.
+// For a longer WRITE, one more super-packet costs little compared with its data.
 const maxSplit = 32
 
 // splits reports whether a work request may be split into messages of one packet.
@@ -388,7 +388,7 @@ func (q *QP) readPart(w *sendWQE) (off, n uint32) {
 	off = seq * q.mtu
 	n = w.length - off
 	if uint64(w.length) > uint64(q.readPSNs)*uint64(q.mtu) {
-		// A request ends where those of the first attempt ended.
+		// A repeated request ends where the original request ended.
 		n = min(n, (q.readPSNs-seq%q.readPSNs)*q.mtu)
 	}
 	return off, n

@@ -28,7 +28,7 @@ type responder struct {
 	nakSent     bool  // a NAK for expect was sent: no other one until expect arrives
 	nakLeft     uint8 // how often it may be repeated
 	established bool  // COMM_EST has been raised
-	withheld    bool  // the last PSN executed must not be named yet: see withholdEnd
+	withheld    bool  // a hold is in progress, or its end still matters: executeAndDrain handles requests
 	repairing   bool  // a hold has begun, and the requests behind it may have to be looked at: see executeAndDrain
 	minRNR      bth.RNRTimer
 
@@ -101,7 +101,7 @@ type verdict uint8
 const (
 	proceed verdict = iota
 	notReady
-	noRoom         // for the answer, until earlier answers have been sent: dropped; the peer repeats it
+	noRoom         // no room for the answer until earlier answers have been sent: the request is dropped, and the peer repeats it
 	invalidRequest // NAK 0x61; the receive in use gets REM_INV_REQ_ERR
 	remoteAccess   // NAK 0x62; the receive in use gets REM_ACCESS_ERR
 	notPlaced      // NAK 0x63: persistent memory failed
@@ -141,7 +141,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 		if q.handleAhead(now, p, psn, d) {
 			return
 		}
-		// A requester that has gone back and skips the packet again has lost it again.
+		// If the requester has gone back and skips the packet again, the packet was lost again.
 		again := s.nakSent && psn.Less(s.ahead)
 		s.ahead = psn
 		switch {
@@ -164,7 +164,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 		}
 		q.handleDuplicate(p, psn)
 		if s.hold != nil && p.AckReq() && s.hold.naks > 0 && now.Sub(s.hold.lastNAK) > silence {
-			q.nakGap(now, s.nakAt) // the peer asks where this end stands: the NAK was lost
+			q.nakGap(now, s.nakAt) // the peer probes: the NAK was lost
 		}
 		return
 	}
@@ -201,5 +201,5 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		q.event(e.event)
 	}
 	q.flushAll(q.sq.tail, cq.WRFlushErr)
-	q.queueNAK(e.nak, psn) // last: a completion that finds no room clears the answers
+	q.queueNAK(e.nak, psn) // after the completions: one that finds no room clears the answers
 }

@@ -17,8 +17,7 @@ const (
 	answerAtomicWrite                   // the same
 )
 
-// answer is a response that is due. Of a READ psn, va and length advance with every response
-// packet sent.
+// answer is a response that is due. For a READ, psn, va and length advance with every response packet.
 type answer struct {
 	kind     answerKind
 	syndrome bth.Syndrome
@@ -76,8 +75,9 @@ func (a *answerQueue) full() bool {
 // hasRoomForFlush reports whether there is room for another FLUSH.
 func (a *answerQueue) hasRoomForFlush() bool { return a.flushes < a.maxFlushes && a.len()+1 < a.cap() }
 
-// operations counts the READs and atomics that wait for their answer. Duplicates do not count: a
-// requester may ask for many parts of one READ, and have what was only late before they are answered.
+// operations counts the READs and atomics that wait for their answer. Duplicates do not count. A requester may ask
+// again for many parts of one READ. If the responses were only late, it may send new READs before the parts are
+// answered.
 func (a *answerQueue) operations() (n int) {
 	for i := a.head; i != a.tail; i++ {
 		if x := a.at(i); x.kind != answerAck && x.kind != answerFlush && !x.repeated {

@@ -133,7 +133,7 @@ func (q *QP) ackTimeout(now mono.Time) {
 	}
 	r.recovering = true
 	q.goBack()
-	q.wentBackInVain(now)
+	q.wentBackAfterTimeout(now)
 	q.armAck(now)
 }
 

@@ -19,10 +19,9 @@ import (
 //
 // To a peer that holds, a NAK costs one packet. The window stays as it is, new requests go on,
 // and no retry is spent. What bounds the repetitions is the ACK timer, which starts anew with
-// progress only. When it expires, and after anything that is out of the ordinary, the requester
-// goes back.
+// progress only. When it expires, and after any unusual event, the requester goes back.
 
-// holding is what a requester knows about its peer.
+// holding is what a requester knows about how its peer treats requests behind a missing one.
 type holding uint8
 
 const (
@@ -36,15 +35,15 @@ const (
 const (
 	firstTrial = 4    // losses until the next trial, doubled each time
 	lastTrial  = 1024 // up to this
-	maxSteps   = 3    // repairs in a row that have moved by one request: the peer does not hold
+	maxSteps   = 3    // repairs in a row after which the peer missed the very next request: it does not hold
 	maxRepeats = 4    // the wait doubles so many times
 
-	// A trial waits for so many times as long as a repair: the round trip was measured while little was in flight,
-	// and a peer that holds and is taken for one that drops costs a window for each of the next losses.
+	// A trial waits for so many times as long as a repair. The round trip was measured while little was in flight. If
+	// a trial ends too soon, a peer that holds counts as one that drops, and each of the next losses costs a window.
 	trialPatience = 2
 )
 
-// single is a request that was sent again alone.
+// single is the state of single repairs: the kind of peer, and the request that was sent again alone.
 type single struct {
 	peer   holding
 	losses uint16 // until the next trial
@@ -53,10 +52,10 @@ type single struct {
 	on         bool    // sent, or due, and not answered
 	due        bool    // to be sent
 	psn, end   bth.PSN // the request, and one beyond it
-	max        bth.PSN // one beyond the newest request sent when it was sent
+	max        bth.PSN // requester.max when the request was sent
 	tries      uint8
 	steps      uint8
-	seen       bth.PSN // the oldest request not acknowledged then, or when the wait was begun anew
+	seen       bth.PSN // the oldest request that was not acknowledged then, or when the wait began anew
 	sent       mono.Time
 	wakeAt     mono.Time     // when to send it again, or to look for the next
 	rtt, dev   time.Duration // smoothed time to the answer
@@ -64,8 +63,8 @@ type single struct {
 	twiceValid bool          // there are such requests
 }
 
-// repairsSingly reports whether a NAK for h costs the missing request only, and begins or goes
-// on with the repair.
+// repairsSingly begins or continues a single repair of the missing request h, and returns true. It returns false if
+// no single repair is possible.
 func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
 	r := &q.requester
 	s := r.single
@@ -91,7 +90,7 @@ func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
 		s.peer = trial
 	} else if s.on && s.psn == h && !s.due {
 		if now.Sub(s.sent) <= s.rtt || s.peer == trial && now.Before(s.wakeAt) {
-			return true // a copy, or it was sent before the request came
+			return true // a copy of the NAK, or the peer sent it before the request arrived
 		}
 		if s.peer == trial {
 			q.singleFailed(now)
@@ -106,7 +105,7 @@ func (q *QP) repairsSingly(now mono.Time, h bth.PSN) bool {
 	s.on, s.due, s.psn, s.end = true, true, h, end
 	r.repairing, r.timing = true, false
 	r.late = false
-	r.lost(now) // a peer holds no more than a usual window
+	r.lost(now) // narrow the window: a peer holds no more than the usual one
 	return true
 }
 
@@ -135,7 +134,7 @@ func min24(a, b bth.PSN) bth.PSN {
 	return a
 }
 
-// emitSingle sends the request that is missing alone. Transmission then goes on where it was.
+// emitSingle sends only the missing request. Transmission then goes on where it was.
 func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
 	s := r.single
@@ -198,8 +197,8 @@ func (s *single) knownToHold() bool { return s != nil && s.peer == holds }
 // isOn reports whether a request was sent, or is due, and not answered. It is false for queue pairs that go back.
 func (s *single) isOn() bool { return s != nil && s.on }
 
-// looks reports whether singleAnswered has to see each answer.
-func (s *single) looks() bool { return s != nil && (s.on || s.twiceValid) }
+// watchesAnswers reports whether singleAnswered has to see each answer.
+func (s *single) watchesAnswers() bool { return s != nil && (s.on || s.twiceValid) }
 
 // stop ends the repair in progress.
 func (s *single) stop() {
@@ -238,7 +237,7 @@ func (q *QP) singleFailed(now mono.Time) {
 		s.peer = drops
 		s.backOff()
 	}
-	if r := &q.requester; r.recovering { // it has used up a retry, and retry waits for progress
+	if r := &q.requester; r.recovering { // a retry was used already, and retry does nothing before progress
 		q.goBack()
 		r.wentBack(now, true)
 		q.noteAnswer(now)
@@ -247,13 +246,13 @@ func (q *QP) singleFailed(now mono.Time) {
 	q.retry(now)
 }
 
-// standing is what an answer says about where the peer stands.
+// standing is the kind of an answer, which decides what it says about the progress of the peer.
 type standing uint8
 
 const (
-	aResponse standing = iota // to one request; others may be under way
-	anACK                     // names the latest request that the peer has executed
-	aNAK                      // names the request that it misses
+	aResponse standing = iota // answers one request; answers to others may be in flight
+	anACK                     // has the PSN of the latest request that the peer has executed
+	aNAK                      // has the PSN of the request that the peer misses
 )
 
 // standing returns what kind of answer a packet is.
@@ -276,18 +275,18 @@ func (q *QP) executed() bth.PSN {
 	return r.acked
 }
 
-// singleAnswered looks at how far the peer has come after an answer during a repair.
+// singleAnswered decides about a repair in progress after an answer.
 func (q *QP) singleAnswered(now mono.Time, by standing) {
 	r := &q.requester
 	s := r.single
 	if s.twiceValid && !r.acked.Less(s.twice) {
-		s.twiceValid = false // nothing of it is outstanding; in a while the PSN would seem to be a later one
+		s.twiceValid = false // none of these requests is outstanding; later the PSN would wrap and seem to be ahead
 	}
 	done := q.executed()
 	if !s.on || done.Less(s.end) {
 		return
 	}
-	if s.due { // it has come, late
+	if s.due { // the request was only late
 		s.stop()
 		return
 	}
@@ -319,8 +318,8 @@ func (q *QP) singleAnswered(now mono.Time, by standing) {
 	}
 }
 
-// steps counts a repair that has brought the peer one request further and no more. It goes back, and reports true,
-// after some of these in a row: the peer does not hold.
+// steps counts a repair after which the peer missed the very next request. After some of these in a row the peer does
+// not hold: steps goes back and returns true.
 func (q *QP) steps(now mono.Time) (failed bool) {
 	s := q.requester.single
 	if s.steps++; s.steps < maxSteps {

@@ -15,8 +15,7 @@ const (
 	MaxSRQSGE = MaxSGE  // scatter elements of one receive
 )
 
-// SRQConfig is what a shared receive queue is made of (struct
-// ibv_srq_init_attr).
+// SRQConfig has the parameters of a new shared receive queue (struct ibv_srq_init_attr).
 type SRQConfig struct {
 	Num    bth.SRQN
 	PD     *mr.PD
@@ -26,8 +25,8 @@ type SRQConfig struct {
 
 	Event func(*SRQ, EventType) // [EventSRQLimit]; nil: dropped
 
-	// XRCD makes it a queue for XRC, which target queue pairs of the domain take
-	// from and no others. CQ is where its receives complete then.
+	// XRCD makes it a queue for XRC: only target queue pairs of that domain take receives from it. CQ is then the
+	// completion queue of its receives.
 	XRCD *XRCD
 	CQ   *cq.CQ
 }
@@ -52,16 +51,14 @@ const (
 	SRQLimit SRQAttrMask = 1 << 1
 )
 
-// SRQ is a shared receive queue (struct ibv_srq): queue pairs take their
-// receives from it instead of from a queue of their own. Like a completion
-// queue it belongs to whoever owns those queue pairs: it is not safe for
-// concurrent use with any of them.
+// SRQ is a shared receive queue (struct ibv_srq): queue pairs take their receives from it instead of from a queue of
+// their own. Like a completion queue it belongs to the owner of those queue pairs: it is not safe for concurrent use
+// with any of them.
 //
-// A message takes its receive when it begins, the oldest there is, and from
-// then on the receive is the queue pair's: it completes into the receive queue
-// of that queue pair, once, even if the queue pair fails; only RESET takes it
-// away. What is still in the queue is never flushed: a queue pair that has
-// entered ERR and is done with its receive says so by [EventLastWQE].
+// A message takes the oldest receive when it begins. From then on the receive belongs to the queue pair. It completes
+// once, into the receive completion queue of that queue pair, even if the queue pair fails. Only RESET drops it
+// without a completion. Receives in the queue are never flushed. A queue pair that has entered ERR, and whose receive
+// is complete, raises [EventLastWQE].
 //
 // The scatter elements of its receives are checked against its own domain,
 // which may be another than that of the queue pairs.
@@ -144,10 +141,9 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	return nil
 }
 
-// Modify resizes the queue, which keeps what is in it, or sets the limit
-// (ibv_modify_srq). It changes everything or nothing. EINVAL when a size is out
-// of range, below the limit or below what is queued, and when the limit is more
-// than the queue holds.
+// Modify resizes the queue, which keeps its receives, or sets the limit (ibv_modify_srq). It changes everything or
+// nothing. It returns EINVAL if a size is out of range, below the limit or below the queued receives, or if the limit
+// is more than the queue holds.
 func (s *SRQ) Modify(a SRQAttr, mask SRQAttrMask) error {
 	if bad := mask &^ (SRQMaxWR | SRQLimit); bad != 0 {
 		return s.refuse("modify srq", syscall.EINVAL, "unknown attributes %#x", uint32(bad))
@@ -233,9 +229,8 @@ func (s *SRQ) Retain() error {
 // Release takes one user away.
 func (s *SRQ) Release() { s.users-- }
 
-// Close ends the queue (ibv_destroy_srq). What is in it gets no completion. It
-// fails with EBUSY while queue pairs use it, or an XRC message that is in
-// progress has one of its receives.
+// Close ends the queue (ibv_destroy_srq). Its receives get no completion. It fails with EBUSY while queue pairs use
+// it, or an XRC message that is in progress has one of its receives.
 func (s *SRQ) Close() error {
 	switch {
 	case s.closed:

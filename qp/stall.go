@@ -7,24 +7,24 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A software peer that has no processor for a while answers nothing, then all that is in flight at
-// once. On a busy machine it stalls so for some milliseconds again and again, and a window that is
-// enough otherwise empties long before its turn is over. A path with a long round trip does the same. So
-// the window widens with a stall that it was full in, as far as a peer's socket buffer goes. It stays wide
-// if packets are acknowledged at a higher rate then, which they are not if a link is slow, until one is lost or there
-// have been no stalls for a while.
+// A software peer that gets no processor for a while answers nothing, and then everything in flight at once. On a
+// busy machine such stalls last some milliseconds and repeat. A window that is large enough otherwise is then empty
+// long before the time slice of the peer ends. A path with a long round trip has the same effect. So the window
+// widens when a stall finds it full, up to the size of a peer's socket buffer. It stays wide if the rate of
+// acknowledgements rises, which it does not if a slow link is the cause. It narrows after a loss, or after a while
+// without stalls.
 
 const (
-	// stallTime is how long there is no progress in a stall, although the window is full: many round
-	// trips of a local network.
+	// A stall is a time of at least stallTime without progress although the window is full: many round trips of a
+	// local network.
 	stallTime = 500 * time.Microsecond
 
-	// widest is the binary logarithm of how many times its usual size the window has at most: as
-	// much as one turn of a processor may carry.
+	// widest is the binary logarithm of the largest factor by which the window widens: a peer may handle so many
+	// packets in one time slice.
 	widest = 4
 
-	// Rates are those of spans of rateSpan, in which something was always outstanding. A wider window must raise
-	// the rate by a part in gainPart.
+	// Rates are measured in spans of rateSpan in which packets were always outstanding. A wider window must raise the
+	// rate by a part in gainPart.
 	rateSpan = 20 * time.Millisecond
 	gainPart = 4
 
@@ -38,16 +38,16 @@ const (
 	lossDoubles = 7
 )
 
-// stalls is what a requester knows of the stalls of its peer.
+// stalls is the state of a requester about the stalls of its peer.
 type stalls struct {
 	moved mono.Time // when there was progress last
-	since mono.Time // wide: when a stall ended last, or the window has narrowed since; else it does not widen before
+	since mono.Time // wide window: the later of the last stall and the last narrowing; usual window: it does not widen before
 	span  mono.Time // when the span of the rate began; 0: at the next progress
 	count uint32    // packets acknowledged in it
 	rate  uint32    // of the span before, in packets a second; 0: none was measured
 
 	wide   uint8 // the window is 2^wide times as wide as it is otherwise
-	trial  bool  // the last widening is not judged yet
+	trial  bool  // the last widening has not been judged yet
 	losses uint8 // in windows that were wide
 }
 
@@ -60,8 +60,9 @@ func (q *QP) noteStall(now mono.Time, before bth.PSN) {
 	r.progressed(now, int32(r.acked.Sub(before)), r.full && !r.recovering && r.reads == 0, !r.acked.Less(r.max) && q.sq.cur == q.sq.tail, r.ackReqAt)
 }
 
-// progressed notes that n packets were acknowledged. full is whether the window was full, since when its
-// last packet was sent, and nothing known to be lost; idle, whether nothing is left to be sent or acknowledged.
+// progressed notes that n packets were acknowledged. full reports whether the window was full and no loss is known.
+// since is when the last packet with AckReq was sent. idle reports whether nothing is left to be sent or
+// acknowledged.
 func (s *stalls) progressed(now mono.Time, n int32, full, idle bool, since mono.Time) {
 	stall := full && now.Sub(max(since, s.moved)) >= stallTime
 	s.moved = now
@@ -99,7 +100,7 @@ func (s *stalls) judge(now mono.Time, n int32) {
 	s.rate, s.span, s.count = rate, now, 0
 }
 
-// narrow makes the window half as wide. It does not widen before calm has passed, if it is as usual then.
+// narrow makes the window half as wide. If it then has its usual size, it does not widen before calm has passed.
 func (s *stalls) narrow(now mono.Time, calm time.Duration) {
 	s.wide--
 	s.trial, s.since = false, now

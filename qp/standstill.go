@@ -8,28 +8,30 @@ import (
 )
 
 // A process that has no processor for a while receives nothing meanwhile, but it loses nothing either: packets wait in
-// its socket. To the requester it looks as if all that is in flight were lost, until the peer goes on and answers all of
-// it. Two rules keep a peer that stands still from being taken for one that is gone or behind a network that loses
-// packets:
+// its socket. To the requester it looks as if all packets in flight were lost, until the peer continues and answers
+// all of them. Two rules prevent the requester from taking such a peer for a dead one, or for one behind a network
+// that loses packets:
 //
-//   - The ACK timer runs longer than it was set to, within the standard's limit, if the retries would be used up sooner than
-//     such a peer may take.
-//   - What an expired ACK timer has taken from the window is given back when answers show that nothing was lost.
+//   - The ACK timer runs longer than it was set to, within the standard's limit, if the retries would otherwise
+//     be used up before such a peer answers.
+//   - An expired ACK timer makes the window smaller. The window gets its old size back when answers show that
+//     nothing was lost.
 
 const (
 	// standstill is for how long a process may get no processor on a busy machine, or in a container whose quota is used up.
 	standstill = 100 * time.Millisecond
 
-	// standstillMost is for how long the retries last if that can be had: a peer needs some time to catch up.
+	// standstillMost is how long the retries last, if the limit of the ACK timer allows it: a peer needs some time to
+	// catch up.
 	standstillMost = standstill + standstill/4
 
 	// timerLimit is how many times as long as it was set to the ACK timer may run (IBTA 9.7.6.1.3).
 	timerLimit = 4
 )
 
-// ackTimeoutFor returns how long the ACK timer runs that the program has set to timeout, with so many retries. It is longer
-// than that only if it must be for the retries to last through a standstill, and can be. With settings that cannot, the
-// program hears of a dead peer as soon as it has asked for.
+// ackTimeoutFor returns how long the ACK timer runs if the program has set it to timeout, with so many retries. The
+// result is longer than timeout only if the retries would not last through a standstill otherwise, and the limit of
+// the ACK timer allows them to. If it does not, the program learns of a dead peer as soon as it has asked for.
 func ackTimeoutFor(timeout time.Duration, retries uint8) time.Duration {
 	waits := time.Duration(retries) + 1
 	if timeout*waits >= standstillMost || timerLimit*timeout*waits < standstill {
@@ -38,16 +40,16 @@ func ackTimeoutFor(timeout time.Duration, retries uint8) time.Duration {
 	return min(standstillMost/waits, timerLimit*timeout)
 }
 
-// beforeTimeout is what the requester knew before its ACK timer expired.
+// beforeTimeout is the state of the requester before its ACK timer expired.
 type beforeTimeout struct {
 	window int32
 	stalls stalls
 	end    bth.PSN // one beyond the newest packet in flight
 }
 
-// wentBackInVain is wentBack for an ACK timer that expired. It makes the window smaller only if the packets in flight are
-// more than fit into the smaller one: fewer were not too many.
-func (q *QP) wentBackInVain(now mono.Time) {
+// wentBackAfterTimeout is wentBack for an ACK timer that expired. It makes the window smaller only if the packets in
+// flight do not fit into the smaller window.
+func (q *QP) wentBackAfterTimeout(now mono.Time) {
 	r := &q.requester
 	narrower, late := r.max.Sub(r.acked) > r.window/2, r.late
 	if narrower && !late {

@@ -43,20 +43,19 @@ func (q *QP) emitUnreliable(sink frame.Sink) emission {
 	return emitted
 }
 
-// failUnreliable is a local error of a UC or UD send: it and what is behind it
-// fail, receiving goes on (IBTA 10.3.1, state SQE).
+// failUnreliable handles a local error of a UC or UD send. The send fails, those behind it are flushed, and receiving
+// continues (IBTA 10.3.1, state SQE).
 func (q *QP) failUnreliable(status cq.Status) {
 	q.sq.cur = q.sq.tail
 	q.completeSend(status)
 	q.flushSends(q.sq.tail, cq.WRFlushErr)
-	q.requester.postPSN = q.requester.next // what was flushed takes no PSNs
+	q.requester.postPSN = q.requester.next // flushed work requests take no PSNs
 	q.state = SQE
 }
 
-// handleUnreliable processes a packet of the UC service (IBTA 9.8.2.2). A
-// message that has lost a packet is dropped up to the next one that begins;
-// nothing is answered. A message that was begun and abandoned leaves its
-// receive for the next.
+// handleUnreliable processes a packet of the UC service (IBTA 9.8.2.2). When a packet is missing, it drops all
+// packets up to the beginning of the next message. It answers nothing. The receive of an incomplete message is left
+// for the next message.
 func (q *QP) handleUnreliable(p *frame.Packet) {
 	switch q.state {
 	case RTR, RTS, SQD, SQE:
@@ -87,9 +86,8 @@ func (q *QP) handleUnreliable(p *frame.Packet) {
 	}
 }
 
-// abandon ends the message in progress, whose rest will not be taken any more.
-// Its receive is left for the next message, or if it came from a shared queue
-// completes in error: it cannot go back (IBTA 9.9.3, class E).
+// abandon ends the message in progress: the rest of it is not accepted any more. Its receive is left for the next
+// message. A receive from a shared queue cannot go back, so it completes in error (IBTA 9.9.3, class E).
 func (q *QP) abandon() {
 	s := &q.responder
 	s.in = noMessage

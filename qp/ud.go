@@ -61,9 +61,8 @@ func (q *QP) emitDatagram(sink frame.Sink) emission {
 	return emitted
 }
 
-// receiveDatagram delivers a UD packet: the GRH area, then the payload. A
-// wrong Q_Key, more than the port's MTU, no receive, or one that is too small
-// drops it silently.
+// receiveDatagram delivers a UD packet: the GRH area, then the payload. It drops a packet silently if the Q_Key is
+// wrong, the payload is longer than the port's MTU, or there is no receive that is large enough.
 func (q *QP) receiveDatagram(p *frame.Packet) {
 	switch q.state {
 	case RTR, RTS, SQD, SQE:

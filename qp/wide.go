@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// Masked atomics of 16 and 32 bytes. The headers have the arguments for the first 8 bytes of the operand, the
-// payload has those for the others: for each 8 bytes swap (or add), compare, swap mask (or field boundary)
-// and compare mask, as in the headers. So has the answer.
+// Masked atomics of 16 and 32 bytes. The headers have the arguments for the first 8 bytes of the operand, the payload
+// has those for the others: for each 8 bytes swap (or add), compare, swap mask (or field boundary) and compare mask,
+// as in the headers. In the answer the header has the first 8 bytes of the old value, and the payload the others.
 
 // wideArgsLen is the payload of a masked atomic of size bytes: none up to 8.
 func wideArgsLen(size int) int { return (max(size, 8)/8 - 1) * 32 }
@@ -24,7 +24,7 @@ func (r *sendRest) setWide(wr *SendWR) {
 	r.swapAdd, r.compare, r.swapMask, r.cmpMask = r.args.word(wr.Opcode, 0)
 }
 
-// word returns what goes on the wire for a word of the operand.
+// word returns the arguments for a word of the operand, as they are in a packet.
 func (a *MaskedArgs) word(op Opcode, i int) (swapAdd, compare, swapMask, cmpMask uint64) {
 	if op == MaskedFetchAdd {
 		return a.CompareAdd[i], 0, a.Boundary[i], 0
@@ -55,7 +55,8 @@ func wideArgs(p *frame.Packet) (swapAdd, compare, swapMask, cmpMask mr.Words) {
 	return swapAdd, compare, swapMask, cmpMask
 }
 
-// wideResults keeps what atomics of more than 8 bytes have found, for answers that are due and for duplicates.
+// wideResults keeps the old values that atomics of more than 8 bytes return, for answers that are due and for
+// duplicates.
 type wideResults struct {
 	slots []mr.Words // a power of two
 	next  uint64
@@ -78,7 +79,7 @@ func (w *wideResults) put(r *mr.Words, kept int) (at uint64) {
 
 func (w *wideResults) at(i uint64) *mr.Words { return &w.slots[i&uint64(len(w.slots)-1)] }
 
-// doWide carries an atomic of more than 8 bytes out and keeps what was there.
+// doWide executes an atomic of more than 8 bytes and keeps the old value.
 func (q *QP) doWide(p *frame.Packet, o mr.Operand, v mr.Memory, at uint64) (place uint64, fault mr.Fault) {
 	swapAdd, compare, swapMask, cmpMask := wideArgs(p)
 	var old mr.Words
@@ -118,7 +119,7 @@ func (q *QP) emitWideAck(sink frame.Sink, a *answer) emission {
 	return emitted
 }
 
-// putWideResult writes the n bytes that an answer says were there, as they are stored.
+// putWideResult writes the old value of n bytes from an answer, in the byte order in which the requester stores it.
 func putWideResult(buf *[mr.MaxOperand]byte, p *frame.Packet, n int, big bool) []byte {
 	putOperand(buf[:], p.AtomicValue(), 8, big)
 	for at := 8; at < n; at += 8 {

@@ -23,17 +23,16 @@ const (
 	CompareSwap Opcode = 5 // 8-byte atomic; the old value goes into the scatter list
 	FetchAdd    Opcode = 6 // 8-byte atomic; the old value goes into the scatter list
 	LocalInv    Opcode = 7 // invalidates InvKey on this side
-	BindMW      Opcode = 8 // makes MW open a part of MR
+	BindMW      Opcode = 8 // binds MW to a part of MR
 	SendInv     Opcode = 9 // SEND that invalidates InvKey at the peer
 
-	// The masked atomics have the values of the kernel's enum ib_wr_opcode, and
-	// operands of 1, 2, 4 or 8 bytes: as many as the scatter list. They need
-	// Config.MaskedAtomics.
+	// The masked atomics have the values of the kernel's enum ib_wr_opcode. An operand has as many bytes as the
+	// scatter list: 1, 2, 4 or 8, and with Args 16 or 32. They need Config.MaskedAtomics.
 	MaskedCompareSwap Opcode = 12 // compares CompareMask's bits, stores SwapMask's
 	MaskedFetchAdd    Opcode = 13 // adds field by field, each ended by a bit of Boundary
 
 	Flush       Opcode = 14 // completes when earlier WRITEs are placed as FlushType says
-	AtomicWrite Opcode = 15 // WRITE of 8 bytes that are stored at once
+	AtomicWrite Opcode = 15 // WRITE of 8 bytes that are stored atomically
 	RegMR       Opcode = 32 // registers what MR was mapped to (the kernel's IB_WR_REG_MR)
 
 	// Cross-channel communication, with values of this stack's own; see crosschannel.go.
@@ -56,8 +55,8 @@ const (
 	// (IBV_EXP_SEND_WAIT_EN_LAST): those without it wait for the same completions.
 	WaitEnLast SendFlags = 1 << 6
 
-	// WithCalc sends the reduction that Calc says of the elements of SG, instead of one
-	// element after the other (IBV_EXP_SEND_WITH_CALC).
+	// With WithCalc the message is the reduction Calc of the elements of SG, not one element after the other
+	// (IBV_EXP_SEND_WITH_CALC).
 	WithCalc SendFlags = 1 << 5
 
 	held SendFlags = 1 << 7 // not enabled yet
@@ -81,7 +80,7 @@ type SendWR struct {
 	Inline []byte   // instead of SG: data copied while posting, no memory region needed
 
 	RemoteAddr uint64   // all but SEND
-	RKey       bth.RKey // all but SEND; BindMW, RegMR: the key from now on, of which the low byte is free
+	RKey       bth.RKey // all but SEND; BindMW, RegMR: the new key, which may differ from the old one in its low byte
 	Imm        uint32   // SendImm, WriteImm
 	InvKey     bth.RKey // SendInv, LocalInv
 	CompareAdd uint64   // CompareSwap: value compared; FetchAdd: addend
@@ -91,26 +90,27 @@ type SendWR struct {
 	SwapMask    uint64 // MaskedCompareSwap
 	Boundary    uint64 // MaskedFetchAdd: the uppermost bit of every field
 
-	// Args are the five above for a masked atomic of 16 or 32 bytes, which does not look at those.
+	// Args replaces the five fields above for a masked atomic of 16 or 32 bytes.
 	Args *MaskedArgs
 
-	FlushType   bth.FlushType        // Flush: how far the data must have come (enum ibv_placement_type)
+	FlushType   bth.FlushType        // Flush: how far the data must have been placed (enum ibv_placement_type)
 	Selectivity bth.FlushSelectivity // Flush: the range, or the whole region of RKey (enum ibv_selectivity_level)
 	Length      uint32               // Flush: bytes of the range
 
 	// BindMW and RegMR; see [mr.Table.Bind] and [mr.Table.RegisterFast].
 	MW         *mr.MW    // BindMW
 	MR         *mr.MR    // RegMR; BindMW: may be nil if BindLength is 0
-	BindAddr   uint64    // BindMW: where the window begins, of the addresses of MR
+	BindAddr   uint64    // BindMW: where the window begins, as an address of MR
 	BindLength uint64    // BindMW: bytes; 0 unbinds a type 1 window
 	Access     mr.Access // what peers may do (BindMW), what the region allows (RegMR)
 
-	// Parts is what RegMR makes an indirect region of; nil: what it was mapped to.
+	// Parts are the parts of the indirect region that RegMR registers; nil: RegMR registers the memory that MR was
+	// mapped to.
 	Parts *mr.PartList
 
 	WaitCQ *cq.CQ // CQEWait; the owner of the queue pair must be its producer
 	Enable *QP    // SendEnable, RecvEnable; of the same owner
-	Count  uint32 // of these; SendEnable, RecvEnable: 0 is all that are posted
+	Count  uint32 // how many completions or work requests; SendEnable, RecvEnable: 0 is all that are posted
 
 	Calc Calc // WithCalc; see calc.go
 
@@ -147,13 +147,12 @@ const (
 	kindLocal              // sends nothing
 )
 
-// brings reports whether the answer to an operation brings something back, so
-// that no other answer can stand for it.
-func (k opKind) brings() bool { return k == kindRead || k == kindAtomic }
+// returnsData reports whether the answer to an operation carries data, so that no other answer can replace it.
+func (k opKind) returnsData() bool { return k == kindRead || k == kindAtomic }
 
 // takesCredit reports whether an operation is one of the MaxRdAtomic that may be
 // outstanding.
-func (k opKind) takesCredit() bool { return k.brings() || k == kindFlush || k == kindAtomicWrite }
+func (k opKind) takesCredit() bool { return k.returnsData() || k == kindFlush || k == kindAtomicWrite }
 
 // inline reports whether an operation may have inline data.
 func (k opKind) inline() bool { return k == kindSend || k == kindAtomicWrite }
@@ -171,7 +170,7 @@ type opInfo struct {
 	ud   wireOps
 	reth bool // carries RemoteAddr and RKey
 	recv bool // consumes a receive at the peer
-	dc   bool // a DCI has it
+	dc   bool // a DCI offers it
 	own  bool // its work requests have fields or rules that no other has: see setOwn and checkOwnRules
 
 	// local executes an operation that sends nothing.
@@ -279,8 +278,8 @@ func (q *QP) queueErrors() *refusals {
 }
 
 // checkSend refuses what the verbs refuse while posting: everything that can
-// be seen without touching memory. The errno values are those of ibv_post_send. Of what it
-// lets through it returns the operation and the length in bytes.
+// be seen without touching memory. The errno values are those of ibv_post_send. For an accepted work request it
+// returns the operation and the length in bytes.
 func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	switch q.state {
 	case RTS, SQD, SQE, Err:

@@ -8,14 +8,11 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// The extended reliable connected service (annex A14). An initiator
-// ([XRCSend]) sends to a target ([XRCRecv]), which has no receives, completion
-// queues or protection domain of its own: every request names a shared receive
-// queue in its XRCETH, and it is in that queue's domain that keys are looked
-// up, from that queue that receives are taken, and into that queue's completion
-// queue that they complete. So one connection from a node serves everything
-// that has a queue in the target's XRC domain. Otherwise the rules are those of
-// RC; responses carry no XRCETH.
+// The extended reliable connected service (annex A14). An initiator ([XRCSend]) sends to a target ([XRCRecv]), which
+// has no receives, completion queues or protection domain of its own. Every request names a shared receive queue in
+// its XRCETH. The target looks keys up in that queue's domain, takes receives from that queue, and completes them
+// into that queue's completion queue. So one connection from a node serves everything that has a queue in the
+// target's XRC domain. Otherwise the rules are those of RC; responses carry no XRCETH.
 //
 // A request that names no queue of the target's domain, or another than the
 // packet that began the message, is an invalid request: NAK 0x61, QP_REQ_ERR.
@@ -76,7 +73,7 @@ func (x *XRCD) add(s *SRQ) error {
 	return nil
 }
 
-// xrcBase is what an opcode of XRC has more than that of RC.
+// xrcBase is the difference between an opcode of XRC and that of RC.
 const xrcBase = bth.Opcode(bth.XRC) << 5
 
 // findTarget finds the shared receive queue that an XRC request names, in the
