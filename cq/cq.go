@@ -69,8 +69,8 @@ type Options struct {
 	Notify   func(Client) // a completion that the client asked for with Arm has arrived
 	Overflow func()       // a completion was dropped: the async event CQ_ERR
 
-	// CrossChannel lets work requests wait for completions of the queue. Producer is the one
-	// that pushes them: a work request waits only for queues of its own.
+	// CrossChannel lets work requests wait for completions of the queue. Producer is the owner that pushes the
+	// completions: a work request can wait only for a queue with the same Producer.
 	CrossChannel bool
 	Producer     any
 
@@ -95,14 +95,14 @@ type CQ struct {
 	closed bool
 	num    uint32
 
-	_ [64]byte // the producer's line
+	_ [64]byte // the cache line of the producer
 
 	// tail counts pushed entries. The store in Publish releases the entry, the
 	// load in Poll acquires it.
 	tail    atomic.Uint64
 	next    uint64 // tail, as the producer knows it
-	bound   uint64 // there is room for entries below it, in page
-	page    *page  // of next, if it is there
+	bound   uint64 // the entries below it have room in page
+	page    *page  // the page of entry next, or nil
 	dropped atomic.Uint64
 
 	solicited atomic.Uint64 // tail behind the last solicited completion
@@ -111,7 +111,7 @@ type CQ struct {
 
 	waits waits
 
-	_ [64]byte // the consumer's line
+	_ [64]byte // the cache line of the consumer
 
 	// head counts polled entries. The store in Poll releases the slots, and
 	// after the load in Push nobody reads them any more.
@@ -170,16 +170,16 @@ func (c *CQ) Push(wc *WC, solicited bool) bool {
 // without a copy; the copy would have to wait until the processor has stored the fields.
 func (c *CQ) Next() *WC {
 	if c.next == c.bound {
-		return c.turn()
+		return c.nextSlow()
 	}
 	e := &c.page[c.next%pageLen]
 	*e = WC{}
 	return e
 }
 
-// turn is the slow path of Next, for a producer that knows of no free slot: it needs a new page,
+// nextSlow is the slow path of Next, for a producer that knows of no free slot: it needs a new page,
 // or the consumer has polled meanwhile, or the queue is full.
-func (c *CQ) turn() *WC {
+func (c *CQ) nextSlow() *WC {
 	t, head := c.next, c.head.Load()
 	room := head + uint64(c.size.Load()) - t
 	if room == 0 {
@@ -187,7 +187,7 @@ func (c *CQ) turn() *WC {
 		return &c.lost
 	}
 	if c.page == nil || t%pageLen == 0 {
-		c.page = c.pages.turn(t, head)
+		c.page = c.pages.pageFor(t, head)
 	}
 	c.bound = t + min(room, pageLen-t%pageLen)
 	return c.Next()
@@ -253,7 +253,7 @@ func (c *CQ) Resize(entries int) error {
 	c.pages, c.page = newPages(size), nil
 	for i := head; i != tail; i++ {
 		if c.page == nil || i%pageLen == 0 {
-			c.page = c.pages.turn(i, head)
+			c.page = c.pages.pageFor(i, head)
 		}
 		c.page[i%pageLen] = *old.at(i)
 	}

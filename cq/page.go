@@ -3,7 +3,7 @@ package cq
 // pages is the memory of a queue. The queue allocates a page when its length first needs
 // it: most queues of a server with many connections have a large capacity and stay short.
 //
-// The producer calls turn, the consumer copy. The atomics that order entries (see Publish and
+// The producer calls pageFor, the consumer copy. The atomics that order entries (see Publish and
 // Poll) also order their pages.
 type pages struct {
 	table  []*page // by number; the length is a power of two
@@ -27,10 +27,10 @@ func (p *pages) slot(number uint64) **page { return &p.table[number&uint64(len(p
 // at returns entry i, which must have been pushed.
 func (p *pages) at(i uint64) *WC { return &(*p.slot(i / pageLen))[i%pageLen] }
 
-// turn returns the page for entry i, its first entry. Poll has returned the entries before
-// head: if they include the whole oldest page, turn uses that page again, otherwise it
+// pageFor returns the page for entry i, its first entry. Poll has returned the entries before
+// head: if they include the whole oldest page, pageFor uses that page again, otherwise it
 // allocates one.
-func (p *pages) turn(i, head uint64) *page {
+func (p *pages) pageFor(i, head uint64) *page {
 	number := i / pageLen
 	var fresh *page
 	if old := p.slot(p.oldest); p.oldest < head/pageLen && *old != nil {

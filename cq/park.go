@@ -94,7 +94,7 @@ func (c *CQ) wakeParked() {
 	}
 }
 
-// keep drops the parked ones for which f is false.
+// keep drops the parked work requests for which f is false.
 func (w *waits) keep(f func(parked) bool) {
 	kept := w.parked[:0]
 	for _, p := range w.parked {

@@ -113,8 +113,7 @@ func (e StatusError) Error() string {
 	return "work request failed: " + Status(e).String()
 }
 
-// Timeout reports whether the peer did not answer, so that a caller who
-// checks net.Error needs no statuses.
+// Timeout reports whether the peer did not answer, so that a caller can check net.Error instead of statuses.
 func (e StatusError) Timeout() bool {
 	return e == RetryExceeded || e == RNRRetryExceeded || e == ResponderTimedOut
 }
