@@ -69,9 +69,9 @@ const (
 	BadRange             // not inside the region
 	BadQP                // a type 2 window of another queue pair
 	NotInvalidable       // a user's region or a type 1 window: no work request invalidates it
-	BadState             // not in the state the operation needs: a window to be bound that is bound, a region that is VALID
+	BadState             // wrong state for the operation: the window to bind is bound, or the region is VALID
 	HasWindows           // windows are bound to the region
-	Unmapped             // the program has taken foreign memory away
+	Unmapped             // the program has unmapped foreign memory
 )
 
 var faultNames = [...]string{"OK", "bad key", "bad protection domain", "access right missing", "out of range", "bound to another queue pair", "not invalidatable",

@@ -33,7 +33,7 @@ type mapping struct {
 	length  atomic.Int64  // the same
 	next    layout
 	current layout // written while the grant is claimed
-	listed  bool   // current came by a list of a work request; written with it
+	listed  bool   // current came from the list of a work request; written together with current
 }
 
 const (
@@ -170,7 +170,7 @@ func (p *mapping) take() Fault {
 		return BadState
 	}
 	if p.current.length == 0 || p.listed {
-		return BadRange // nothing was mapped, or it gave way to a list
+		return BadRange // nothing was mapped, or a list has replaced it
 	}
 	return OK
 }
@@ -264,7 +264,7 @@ func (m *MR) vacate() {
 func (m *MR) Reset() error {
 	const op = "reset"
 	if m.closed || m.mapping == nil {
-		return m.refuse(op, syscall.EINVAL, "it is closed, or not one that work requests register")
+		return m.refuse(op, syscall.EINVAL, "the region is closed, or is not registered by work requests")
 	}
 	if err := m.Idle(op); err != nil {
 		return err

@@ -17,7 +17,7 @@ func guard(was bool, f *Fault) {
 	debug.SetPanicOnFault(was)
 	switch r := recover().(type) {
 	case nil:
-	case interface{ Addr() uintptr }: // as package runtime/debug has it
+	case interface{ Addr() uintptr }: // as package runtime/debug documents
 		*f = Unmapped
 	default:
 		panic(r)
@@ -39,7 +39,7 @@ func putForeign(b, src []byte) (f Fault) {
 		return OK
 	}
 	end := uintptr(unsafe.Pointer(unsafe.SliceData(b))) + uintptr(n)
-	if last := int((end-1)&7) + 1; last < n { // of the bytes are in the last word
+	if last := int((end-1)&7) + 1; last < n { // last is the number of bytes in the last word
 		copy(b, src[:n-last])
 		b, src = b[n-last:], src[n-last:]
 	}

@@ -167,8 +167,8 @@ func (g *grant) addWindow(key uint32) bool {
 // dropWindow takes a window off the count.
 func (g *grant) dropWindow() { g.word.Add(^uint64(oneWindow - 1)) }
 
-// relax is called in a loop that waits for a few instructions of another shard; n counts the
-// calls. It yields the processor in case the goroutine of that shard does not run.
+// relax is called in a loop that waits for a few instructions of another shard; i counts the calls. It yields the
+// processor in case the goroutine of that shard does not run.
 func relax(i int) {
 	if i&63 == 63 {
 		runtime.Gosched()

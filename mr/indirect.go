@@ -93,7 +93,7 @@ func (m *MR) MapParts(parts []Part, repeat uint64, opt Options) error {
 	}
 	l := &p.next
 	l.clear()
-	if detail := l.addParts(m, parts, repeat, opt.IOVA, true); detail != "" { // by another shard, just now
+	if detail := l.addParts(m, parts, repeat, opt.IOVA, true); detail != "" { // another shard has just changed a region
 		p.state.Store(mappingNone)
 		return m.refuse(op, syscall.EINVAL, "%s", detail)
 	}

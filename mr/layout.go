@@ -17,7 +17,7 @@ type layout struct {
 // part is a part of another region. In each round it begins stride further on.
 type part struct {
 	m      *MR
-	gen    uint32 // what m's keys must open still
+	gen    uint32 // the generation that m must still have
 	off    uint64
 	stride uint64
 }
@@ -31,17 +31,17 @@ func (l *layout) clear() {
 
 // place is a place in a layout.
 type place struct {
-	i    int    // piece or part
-	turn uint64 // round
-	at   uint64 // offset in the piece, or in the part of this round
-	left uint64 // bytes from there to its end
+	i     int    // piece or part
+	round uint64 // number of the round
+	at    uint64 // offset in the piece, or in the part of this round
+	left  uint64 // bytes from there to its end
 }
 
 // seek finds the place of an offset by bisection.
 func (l *layout) seek(off uint64) (p place) {
 	if off >= l.round { // else spare the division
-		p.turn = off / l.round
-		off -= p.turn * l.round
+		p.round = off / l.round
+		off -= p.round * l.round
 	}
 	p.i = sort.Search(len(l.ends), func(i int) bool { return off < l.ends[i] })
 	p.left = l.ends[p.i] - off
@@ -61,7 +61,7 @@ func (l *layout) size(i int) uint64 {
 func (l *layout) next(p *place) {
 	if p.i++; p.i == len(l.ends) {
 		p.i = 0
-		p.turn++
+		p.round++
 	}
 	p.at, p.left = 0, l.size(p.i)
 }
@@ -97,7 +97,7 @@ func (x *part) walk(p place, n uint64, f func(*MR, []byte) Fault) Fault {
 	if !x.hold() {
 		return BadKey
 	}
-	fault := x.m.walk(x.off+p.turn*x.stride+p.at, n, f)
+	fault := x.m.walk(x.off+p.round*x.stride+p.at, n, f)
 	x.release()
 	return fault
 }
@@ -118,7 +118,7 @@ func (m *MR) around(off uint64, f func(b []byte, at uint64)) Fault {
 	if !x.hold() {
 		return BadKey
 	}
-	fault := x.m.around(x.off+p.turn*x.stride+p.at, func(b []byte, at uint64) {
+	fault := x.m.around(x.off+p.round*x.stride+p.at, func(b []byte, at uint64) {
 		lo, hi := at-min(at, p.at), min(at+p.left, uint64(len(b)))
 		f(b[lo:hi], at-lo)
 	})

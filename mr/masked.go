@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Operand is the memory of a masked atomic: Size bytes (1, 2, 4 or 8) at the
-// requester's address VA, a multiple of Size.
+// Operand is the memory of a masked atomic: Size bytes (1, 2, 4, 8, 16 or 32) at the requester's address VA, a
+// multiple of Size.
 type Operand struct {
 	VA   uint64
 	Size int
@@ -98,7 +98,7 @@ func halfWord(b []byte, at uint64, o Operand) (w *uint32, shift int) {
 	return (*uint32)(unsafe.Pointer(&b[at-in])), shift
 }
 
-// bigEndian is the byte order of the host.
+// bigEndian reports whether the host is big-endian.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
 // loadOperand and storeOperand access an operand of any alignment in host byte

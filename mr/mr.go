@@ -85,13 +85,13 @@ type MR struct {
 	mapping *mapping     // of one that is registered by work requests
 	null    bool         // it has no memory
 	special bool         // watched, foreign or null: not simply copied
-	users   atomic.Int32 // parts of VALID indirect regions that it is the region of
+	users   atomic.Int32 // parts of VALID indirect regions that are in this region
 
 	persist func([]byte) error // Options.Persist
 	flushes atomic.Uint64      // FLUSHes seen
 }
 
-// refuse says that an operation on the region was refused.
+// refuse returns the error of an operation on the region that was refused.
 func (m *MR) refuse(op string, errno syscall.Errno, format string, args ...any) error {
 	return errs.On(op, m.LKey().Object(), errno, format, args...)
 }

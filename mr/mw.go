@@ -41,7 +41,7 @@ type MW struct {
 	g     *grant
 	key   atomic.Uint32 // the key the last posted bind gives it
 
-	// While the grant is claimed, or everything stands still:
+	// These change only while the grant is claimed, or while every user of the table stands still:
 	region     *MR      // bound to; nil: unbound
 	list       *Windows // type 2: those of its queue pair
 	prev, next *MW
@@ -54,10 +54,10 @@ type Windows struct{ first *MW }
 
 // Binding has the parameters of a bind (struct ibv_mw_bind_info).
 type Binding struct {
-	Key    bth.RKey // of the window from now on: only the low byte is free
+	Key    bth.RKey // the new key of the window: only the low byte may differ from the old one
 	MR     *MR      // nil with length 0
 	LKey   bth.LKey // of the region, as of posting
-	Addr   uint64   // first address, of those of the region
+	Addr   uint64   // first address, as an address of the region
 	Length uint64
 	Access Access // RemoteWrite, RemoteRead, RemoteAtomic, FlushGlobal, FlushPersistent; ZeroBased: peers count from 0
 }
@@ -201,7 +201,7 @@ func (t *Table) lend(pd *PD, k kind, b *Binding) (base uint64, f Fault) {
 	case k == window1 && g.access&ZeroBased != 0:
 		return 0, BadAccess
 	case !g.addWindow(uint32(b.LKey)):
-		return 0, BadKey // it is being invalidated
+		return 0, BadKey // the key of the region is being invalidated
 	}
 	return base, OK
 }

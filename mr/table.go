@@ -161,15 +161,15 @@ func (r *Trail) Remote(t *Table, pd *PD, qpn bth.QPN, key bth.RKey, va, n uint64
 	return t.find(r, pd, qpn, uint32(key), va, n, need)
 }
 
-// allows is the short way of find, for nearly every packet: it reports whether the grant is of a user's region,
-// which has neither a base nor a queue pair, and find would find nothing wrong.
+// allows is the fast path of find, for nearly every packet. It reports whether the grant is of a user's region and
+// find would find nothing wrong. Such a region has neither a base nor a queue pair.
 func (g *grant) allows(pd *PD, key uint32, va, n uint64, need Access) bool {
 	return g.name == key&^variantMask && opens(g.word.Load(), key) &&
 		g.pd == pd && g.access&need == need && n <= g.length && va-g.iova <= g.length-n
 }
 
-// leave returns the grant that the table has for a key, or nil, and remembers it.
-func (r *Trail) leave(t *Table, key uint32) *grant {
+// fill returns the grant that the table has for a key, or nil, and remembers it.
+func (r *Trail) fill(t *Table, key uint32) *grant {
 	g := t.keys.Find(key >> 8)
 	if g != nil {
 		r.last = g
@@ -184,7 +184,7 @@ func (t *Table) find(r *Trail, pd *PD, qpn bth.QPN, key uint32, va, n uint64, ne
 	// An ended grant does not come back: if a new grant has the same name now, it is in
 	// the table.
 	if g == nil || !sameName(g.name, key) || g.ended() {
-		g = r.leave(t, key)
+		g = r.fill(t, key)
 	}
 	if g == nil || !opens(g.word.Load(), key) {
 		return Memory{}, 0, BadKey

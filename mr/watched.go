@@ -131,5 +131,5 @@ func (m *MR) putSpecial(b, src []byte) Fault {
 	case m.foreign:
 		return putForeign(b, src)
 	}
-	return OK // there is no memory, and what is put is forgotten
+	return OK // a null region has no memory: the data are discarded
 }

@@ -61,8 +61,8 @@ func loadWord(b []byte) uint64 {
 	return load(b)
 }
 
-// changeWord changes a word of any alignment, atomically if it is aligned. It returns the previous
-// value. The caller has locked the atomics.
+// changeWord changes a word of any alignment, atomically if it is aligned. It returns the previous value. If the word
+// is not aligned, the caller has locked the atomics.
 func changeWord(b []byte, change func(uint64) uint64) (old uint64) {
 	w := word(b)
 	if w == nil {
