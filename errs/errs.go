@@ -62,8 +62,7 @@ func (e *Error) Timeout() bool {
 	return errors.As(e.Err, &t) && t.Timeout()
 }
 
-// New returns the error of a call that is about no object that exists. Detail is
-// formatted as by fmt.Sprintf.
+// New returns the error of a call that names no existing object. Detail is formatted as by fmt.Sprintf.
 func New(op string, cause error, detail string, args ...any) error {
 	return &Error{Op: op, Detail: fmt.Sprintf(detail, args...), Err: cause}
 }
@@ -82,7 +81,7 @@ func Interface(name string) string {
 }
 
 // Kind returns a cause with a second identity: errors.Is finds both the kind, which a
-// program branches on, and the cause. It reads as the cause does.
+// program branches on, and the cause. Its text is that of the cause.
 func Kind(kind, cause error) error {
 	if kind == nil || cause == nil {
 		return errors.Join(kind, cause)
