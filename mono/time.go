@@ -1,6 +1,5 @@
-// Package mono is time as the protocol sees it: a number handed in by the code that
-// drives it. The protocol packages take it as an argument and never read a
-// clock, so that a simulation can hold it still, jump it, or replay it.
+// Package mono has the time of the protocol packages: a number that their caller passes as an argument. They never
+// read a clock, so a simulation can stop the time, let it jump, or replay it.
 package mono
 
 import (
@@ -29,7 +28,7 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 // Before reports whether t is earlier than u.
 func (t Time) Before(u Time) bool { return t < u }
 
-// String prints t as seconds since the start, or "never".
+// String returns the duration from the start to t, or "never".
 func (t Time) String() string {
 	if t == Never {
 		return "never"
