@@ -13,7 +13,9 @@
 // goroutine, without that lock, while another goroutine is the owner: so a
 // post can ring the doorbell on its caller's goroutine while the shard
 // sleeps. Any goroutine may call Wake, Close, Info, Stats and OnLink at any
-// time. # A loop
+// time.
+//
+// # A loop
 //
 //	for {
 //		n, err := port.Recv(frames)  // take a batch

@@ -97,8 +97,8 @@ func (c *Counters) note(down bool) {
 	}
 }
 
-// Look calls ask and records whether the link is down. Of two simultaneous calls,
-// neither can record a state from before the other's ask.
+// Look calls ask and records whether the link is down. Simultaneous calls run one after the other, so that none of
+// them records a state that is older than the recorded one.
 func (c *Counters) Look(ask func() (down bool)) {
 	c.change.Lock()
 	defer c.change.Unlock()
