@@ -28,8 +28,8 @@ const (
 	rateSpan = 20 * time.Millisecond
 	gainPart = 4
 
-	// calmTime is after how long without a stall the window narrows by half, and for how long it does not widen after it
-	// has widened in vain.
+	// After calmTime without a stall, the window narrows by half. If it has widened in vain, it does not widen again
+	// for calmTime.
 	calmTime = 50 * time.Millisecond
 
 	// After a loss in a window that is wide it does not widen for lossCalm, and twice as long after each

@@ -60,8 +60,8 @@ func (q *QP) wentBackAfterTimeout(now mono.Time) {
 }
 
 // nothingLost notes an answer to a packet that was sent before the ACK timer expired, or to a copy of a packet that had
-// arrived. If all that was in flight then is acknowledged by now, the peer has only been late. Otherwise this answer says
-// nothing of the rest, of which the end may be lost.
+// arrived. If all packets that were in flight then are acknowledged by now, the peer has only been late. Otherwise
+// this answer says nothing about the other packets: the last of them may be lost.
 func (q *QP) nothingLost() {
 	r := &q.requester
 	if !r.late || r.acked.Less(q.rare.before.end) {
@@ -74,7 +74,7 @@ func (q *QP) nothingLost() {
 	r.span = 0 // rates are measured anew
 }
 
-// forgetTimeout forgets what was before the timeout once a packet is acknowledged that was sent after it.
+// forgetTimeout drops the state before the timeout when a packet that was sent after it is acknowledged.
 func (q *QP) forgetTimeout() {
 	if q.rare.before.end.Less(q.requester.acked) {
 		q.requester.late = false
