@@ -2,8 +2,8 @@ package link
 
 import "net/netip"
 
-// Addressed is a Port whose driver takes packets to certain addresses before the
-// kernel does. The device sets these addresses.
+// Addressed is a Port whose driver takes packets away from the kernel: only those to
+// certain addresses. The device sets these addresses.
 type Addressed interface {
 	// SetAddrs sets the addresses for all Ports of the same interface. Any
 	// goroutine may call it at any time.

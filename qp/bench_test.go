@@ -11,9 +11,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// wire is a loss-free wire that does as little as possible: frames of one
-// batch in a fixed buffer, handed to the peer afterwards. What a benchmark
-// over it shows is the engine.
+// wire is a loss-free wire that does as little as possible: it keeps the frames of one batch in a fixed buffer and
+// hands them to the peer afterwards. So a benchmark over it measures the engine.
 type wire struct {
 	*node
 	frames [64][]byte

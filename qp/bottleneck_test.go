@@ -24,7 +24,7 @@ type incast struct {
 // outcome of an incast.
 type incastResult struct {
 	queue          *pipe
-	used           float64 // share of the port's capacity, after the last has started and settled
+	used           float64 // share of the port's capacity, after the last sender has started and its rate has settled
 	fair           float64 // Jain's index over the same time
 	cnps, timeouts uint64
 }
@@ -89,9 +89,8 @@ func (c incast) run(t testing.TB) (r incastResult) {
 	return r
 }
 
-// TestDCQCNBottleneck: with congestion control the queue at the bottleneck stays
-// short, nothing is lost, the port is used, and everybody gets his share. The
-// table is exact.
+// TestDCQCNBottleneck: with congestion control the queue at the bottleneck stays short, nothing is lost, the port is
+// used, and every sender gets its share. The table must be exactly the golden one.
 func TestDCQCNBottleneck(t *testing.T) {
 	notUnderRace(t)
 	on := &qp.DCQCN{LineRate: portRate}

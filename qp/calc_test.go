@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// calcCases are the reductions, each defined once more.
+// calcCases are the reductions, each with a second definition of its own.
 var calcCases = []struct {
 	calc qp.Calc
 	of   func(a, b uint64) uint64
@@ -30,8 +30,8 @@ var calcCases = []struct {
 	{qp.Calc{Op: qp.CalcBOr, Type: qp.CalcUint}, func(a, b uint64) uint64 { return a | b }},
 }
 
-// TestCalc: a message is the reduction of its elements, of one packet or many, whatever the
-// network loses.
+// TestCalc: a message is the reduction of its elements, whether it has one packet or many, and also if packets are
+// lost.
 func TestCalc(t *testing.T) {
 	for _, c := range calcCases {
 		for _, numbers := range []int{1, 100, 5000} {

@@ -12,9 +12,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestCancelRecv: a canceled receive completes at once, the others keep their
-// order and their memory, and one that a message has begun to use is out of
-// reach.
+// TestCancelRecv: a canceled receive completes at once. The others keep their order and their memory. A receive that
+// a message has begun to use cannot be canceled.
 func TestCancelRecv(t *testing.T) {
 	b := newBench(t, pairConfig{psnB: e0})
 	mem, region := b.region(t, 4096)

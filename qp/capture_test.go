@@ -17,8 +17,8 @@ import (
 // Frames of testdata/pcaps in which rxe of Linux 6.12, 10.77.0.1, answers a
 // program with a raw socket, 10.77.0.2.
 const (
-	// rxe612_run3_flush, frames 88, 90, 91: a FLUSH with the ICRC of the standard,
-	// which rxe drops; the same with its own, and the answer to that.
+	// rxe612_run3_flush, frames 88, 90, 91: a FLUSH with the ICRC of the standard, which rxe drops; the same FLUSH
+	// with the ICRC of rxe; and the answer to the second.
 	rxeFlush       = "52540000000a52540000000b08004500004011114000401115000a4d00020a4d0001c12312b7002c00001c00ffff0000001b80fffff00000000100007f5558df200000000c99000000407975b2f9"
 	rxeFlushQuirk  = "52540000000a52540000000b08004500004022224000401103ef0a4d00020a4d0001c12312b7002c00001c00ffff0000001b80fffff00000000100007f5558df200000000c99000000409fe5339c"
 	rxeFlushAnswer = "52540000000b52540000000a080045000030a0c240004011855e0a4d00010a4d0002c1cb12b7001c00001000ffff0000001100fffff01f0000013df22b96"
@@ -45,7 +45,7 @@ func captured(t testing.TB, s string) *frame.Packet {
 	return &p
 }
 
-// dice show what they are told to next, and then go on at random.
+// dice returns the numbers in next first, and random numbers afterwards.
 type dice struct {
 	rand.PCG
 	next []uint64
@@ -160,8 +160,8 @@ func TestCapturedResponder(t *testing.T) {
 	})
 }
 
-// TestCapturedRequester posts what the captured requests ask for: the packets
-// are the captured ones, and rxe's answers complete them.
+// TestCapturedRequester posts the work requests of a capture: the engine must send the captured packets, and rxe's
+// answers complete them.
 func TestCapturedRequester(t *testing.T) {
 	done := func(t *testing.T, b *bench, want cq.Opcode) {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// BenchmarkCross is a message that starts another one: with a wait and an enabling that are posted before, or
-// with a program that polls and posts. The time is that of the engines of all four ends.
+// BenchmarkCross is a message that starts another one: by a CQE_WAIT and a SEND_ENABLE that are posted before, or by
+// a program that polls and posts. The time is that of the engines of all four ends.
 func BenchmarkCross(b *testing.B) {
 	b.Run("list", func(b *testing.B) { benchCross(b, true) })
 	b.Run("step by step", func(b *testing.B) { benchCross(b, false) })

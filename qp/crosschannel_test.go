@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// chain is two pairs of queue pairs, of which the queues of the second are managed.
+// chain makes two pairs of queue pairs. The queues of the second pair are managed.
 func chain(t testing.TB, seed uint64, imp impairment, wake func(*qp.QP)) (w *network, master, masterPeer, managed, managedPeer *node) {
 	t.Helper()
 	w = newNetwork(seed, imp)
@@ -58,8 +58,8 @@ func outcomes(wcs []cq.WC) string {
 	return fmt.Sprint(s)
 }
 
-// TestWaitThenEnable: a managed send leaves only when the message that the master waits for has
-// come, whatever the network loses.
+// TestWaitThenEnable: a managed send leaves only when the message that the master waits for has come, also if packets
+// are lost.
 func TestWaitThenEnable(t *testing.T) {
 	for seed := range uint64(40) {
 		imp := impairment{loss: 0.2, dup: 0.1, reorder: 0.2, jitter: 20 * time.Microsecond}
@@ -111,8 +111,8 @@ func TestEnableInAdvance(t *testing.T) {
 	}
 }
 
-// TestWaitFlushed: a wait and what is held end with WR_FLUSH_ERR, and the completion queue can
-// be closed then, not before.
+// TestWaitFlushed: a wait and the held work requests end with WR_FLUSH_ERR. The completion queue can be closed only
+// after that.
 func TestWaitFlushed(t *testing.T) {
 	for _, to := range []qp.State{qp.Err, qp.Reset} {
 		w, m, mp, s, sp := chain(t, 1, impairment{}, nil)

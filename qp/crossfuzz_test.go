@@ -117,7 +117,7 @@ func (w *crossWorld) send(s *crossScript, i int) (*modelWR, *qp.SendWR) {
 	return m, wr
 }
 
-// reduction makes a WRITE of two numbers, each the sum, the exclusive or, or one of two; or without a reduction.
+// reduction makes a WRITE of two numbers. Each is a reduction of two numbers of memory, or a copy of one.
 func (w *crossWorld) reduction(m *modelWR, wr *qp.SendWR, i int, x byte) {
 	at := int(x>>5) * 4
 	list := []mr.SGE{{Addr: w.src[i].Addr() + uint64(at), Length: 16, LKey: w.src[i].LKey()}, {Addr: w.src[i].Addr() + 32, Length: 16, LKey: w.src[i].LKey()}}
@@ -138,7 +138,7 @@ func (w *crossWorld) reduction(m *modelWR, wr *qp.SendWR, i int, x byte) {
 	}
 }
 
-// refused compares what a call said with what the model says.
+// refused checks that a call has the error of the model, and reports whether the call was refused.
 func (w *crossWorld) refused(what string, got, want error) bool {
 	w.t.Helper()
 	if want == nil && got != nil || want != nil && !errors.Is(got, want) {
@@ -151,7 +151,7 @@ func (w *crossWorld) refused(what string, got, want error) bool {
 }
 
 func (w *crossWorld) postSend(s *crossScript) {
-	i := int(s.next()) % 3 // the last one has nobody who takes messages in the model
+	i := int(s.next()) % 3 // the model has no receives for messages of the last one
 	m, wr := w.send(s, i)
 	if !w.refused("post "+wr.Opcode.String(), w.nodes[i].PostSend(wr), w.model[i].checkSend(m, 0)) {
 		w.model[i].postSend(m)
@@ -239,8 +239,8 @@ func (w *crossWorld) closeSpare() {
 	}
 }
 
-// run lets both go on until nothing happens any more, and compares what has completed. A SEND without a receive is
-// repeated for ever, so it is over when nothing completes for longer than the RNR timer.
+// run steps the engines and the model until nothing happens any more, and compares what has completed. The requester
+// repeats a SEND without a receive for ever, so run stops when nothing completes for longer than the RNR timer.
 func (w *crossWorld) run() {
 	w.t.Helper()
 	count := func() (n uint64) {
@@ -254,7 +254,7 @@ func (w *crossWorld) run() {
 		for end := w.net.now.Add(2 * time.Millisecond); w.net.now < end && w.net.step(w.nodes...); {
 		}
 	}
-	settleModel(w.model...)
+	runModel(w.model...)
 	for k, c := range w.cqs {
 		m := w.mcqs[k]
 		var got []string
@@ -312,9 +312,9 @@ func runCross(t testing.TB, script []byte) map[string]int {
 	return w.stats
 }
 
-// FuzzCross reads bytes as a script of posts of waits, enablings, reductions and messages, one by one and as
-// lists of tasks, on queue pairs that fail and completion queues that are closed. What
-// completes is what the model says.
+// FuzzCross reads bytes as a script. It posts CQE_WAITs, SEND_ENABLEs, RECV_ENABLEs, reductions and messages, one by
+// one and as lists of tasks. Queue pairs fail, and completion queues are closed. The completions must be those of the
+// model.
 func FuzzCross(f *testing.F) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 12 {
@@ -328,7 +328,7 @@ func FuzzCross(f *testing.F) {
 	})
 }
 
-// TestCrossScripts runs random scripts of FuzzCross, and looks whether they get anywhere.
+// TestCrossScripts runs random scripts of FuzzCross, and checks that each kind of outcome occurs.
 func TestCrossScripts(t *testing.T) {
 	n := 300
 	if testing.Short() || raceEnabled {

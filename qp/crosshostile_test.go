@@ -27,7 +27,8 @@ func forged(t testing.TB, to *node, f bth.Fields) *frame.Packet {
 	return p
 }
 
-// crossForgery is a random packet of a peer that knows PSNs and numbers, and the key of a region up to one of so many.
+// crossForgery returns a random packet of a peer that knows PSNs and queue pair numbers. It guesses the key of a
+// region among so many keys.
 func crossForgery(t testing.TB, w *network, to *node, region *mr.MR, keys uint32) *frame.Packet {
 	key := region.RKey() + bth.RKey(w.rng.Uint32N(keys))
 	ops := []bth.Opcode{bth.RCAck, bth.RCAck, bth.RCAck, bth.RCSendOnly, bth.RCSendOnly, bth.RCSendOnlyImm, bth.RCWriteOnly, bth.RCReadRequest,
@@ -64,7 +65,7 @@ func TestCrossHostilePeer(t *testing.T) {
 		w, m, _, s, _ := chain(t, seed, impairment{}, nil)
 		_, region := s.region(t, 64)
 		requests := 0
-		w.drop = func(p *frame.Packet) bool { // nothing of the true peers gets in between
+		w.drop = func(p *frame.Packet) bool { // no packet of the true peers arrives
 			if p.Info.Flags&bth.Request != 0 && p.Dst == bth.GIDFrom(s.peer.addr) {
 				requests++
 			}

@@ -9,10 +9,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// A model of cross-channel communication, without packets and time: queues, counts and what holds
-// what back. Each queue has one queue pair that enables it, and only a queue pair whose peer sends nothing
-// fails by itself, so what is left when nothing goes on any more does not depend on which of several things comes
-// first.
+// A model of cross-channel communication without packets and time: queues, counts, and the work requests that are
+// held or wait. Each queue has one queue pair that enables it, and only a queue pair whose peer sends nothing fails
+// by itself. So the final state does not depend on the order of independent events.
 
 // modelCQ is a completion queue.
 type modelCQ struct {
@@ -21,7 +20,7 @@ type modelCQ struct {
 	base, most uint64 // of the lists of waits
 	waits      int    // posted
 	closed     bool
-	fresh      []string // completions that were not looked at
+	fresh      []string // completions that were not compared yet
 }
 
 func (c *modelCQ) push(id uint64, s cq.Status) {
@@ -39,10 +38,10 @@ func (c *modelCQ) await(n uint64, last bool) uint64 {
 	return target
 }
 
-// modelGate is a managed queue.
-type modelGate struct{ held, credit int }
+// modelEnableState counts the held work requests of a managed queue, and those that are enabled in advance.
+type modelEnableState struct{ held, credit int }
 
-// modelKind is what a work request is in the model.
+// modelKind is the kind of a work request in the model.
 type modelKind int
 
 const (
@@ -79,13 +78,13 @@ type modelQP struct {
 	sq               []*modelWR
 	reached          int // how many of sq were transmitted or executed
 	rq, heldRecvs    []uint64
-	sendGate         modelGate
+	sendEnable       modelEnableState
 	recvCredit       int
 	sendCap, recvCap int
 	memory           []byte
 }
 
-// checkSend is what CheckSend says.
+// checkSend returns the error that CheckSend must return.
 func (q *modelQP) checkSend(w *modelWR, ahead int) error {
 	switch {
 	case !q.failed && len(q.sq)+ahead >= q.sendCap:
@@ -103,7 +102,7 @@ func (q *modelQP) checkRecv(ahead int) error {
 	return nil
 }
 
-// postSend queues a work request that checkSend has nothing against.
+// postSend queues a work request that checkSend has accepted.
 func (q *modelQP) postSend(w *modelWR) {
 	if w.kind == modelWait {
 		w.target = w.wait.await(w.count, w.last)
@@ -114,10 +113,10 @@ func (q *modelQP) postSend(w *modelWR) {
 		return
 	}
 	if q.managed {
-		if q.sendGate.credit > 0 {
-			q.sendGate.credit--
+		if q.sendEnable.credit > 0 {
+			q.sendEnable.credit--
 		} else {
-			q.sendGate.held++
+			q.sendEnable.held++
 			w.held = true
 		}
 	}
@@ -158,7 +157,7 @@ func (q *modelQP) flushSends() {
 
 // fail moves the queue pair to ERR.
 func (q *modelQP) fail() {
-	q.failed, q.sendGate, q.recvCredit = true, modelGate{}, 0
+	q.failed, q.sendEnable, q.recvCredit = true, modelEnableState{}, 0
 	q.flushSends()
 	for _, id := range slices.Concat(q.rq, q.heldRecvs) {
 		q.recvCQ.push(id, cq.WRFlushErr)
@@ -215,17 +214,17 @@ func (q *modelQP) enableSends(n int) {
 		return
 	}
 	if n == 0 {
-		n = q.sendGate.held
+		n = q.sendEnable.held
 	}
-	for _, w := range q.sq[len(q.sq)-q.sendGate.held:] {
+	for _, w := range q.sq[len(q.sq)-q.sendEnable.held:] {
 		if n == 0 {
 			return
 		}
 		w.held = false
-		q.sendGate.held--
+		q.sendEnable.held--
 		n--
 	}
-	q.sendGate.credit += n
+	q.sendEnable.credit += n
 }
 
 func (q *modelQP) enableRecvs(n int) {
@@ -241,8 +240,8 @@ func (q *modelQP) enableRecvs(n int) {
 	q.recvCredit += n - k
 }
 
-// settleModel goes on until nothing can.
-func settleModel(qps ...*modelQP) {
+// runModel lets the queue pairs work until none of them can continue.
+func runModel(qps ...*modelQP) {
 	for again := true; again; {
 		again = false
 		for _, q := range qps {
@@ -252,7 +251,7 @@ func settleModel(qps ...*modelQP) {
 	}
 }
 
-// opcode is that of the engine.
+// opcode returns the engine's opcode of a work request.
 func (w *modelWR) opcode() qp.Opcode {
 	return [...]qp.Opcode{modelSend: qp.Send, modelWrite: qp.Write, modelBad: qp.Send, modelWait: qp.CQEWait,
 		modelSendEnable: qp.SendEnable, modelRecvEnable: qp.RecvEnable, modelRefused: qp.CQEWait}[w.kind]

@@ -63,7 +63,7 @@ func TestDCIStates(t *testing.T) {
 					t.Errorf("%v to %v without %v: %v", row.from, row.to, bit, err)
 				}
 			case row.optional&bit&moves != 0:
-				want = syscall.EOPNOTSUPP // taken from the table, but there is no path to change over to
+				want = syscall.EOPNOTSUPP // the table accepts it, but there is no path to change over to
 			case row.optional&bit == 0:
 				want = syscall.EINVAL
 			}
@@ -72,7 +72,7 @@ func TestDCIStates(t *testing.T) {
 			}
 		}
 	}
-	// What the table does not have, does not exist.
+	// Modify refuses changes of state that are not in the table.
 	for _, e := range [][2]qp.State{{qp.Reset, qp.RTR}, {qp.Init, qp.RTS}, {qp.RTR, qp.RTR}, {qp.RTS, qp.SQD}, {qp.RTS, qp.Init}} {
 		_, n := at(e[0])
 		if err := n.Modify(&qp.Attr{State: e[1]}, qp.AttrState); !errors.Is(err, syscall.EINVAL) {
@@ -133,7 +133,7 @@ func TestDCOperations(t *testing.T) {
 	if old := binary.NativeEndian.Uint64(local[8008:]); old != 5 {
 		t.Errorf("COMPARE_SWAP found %d", old)
 	}
-	// One after another: the first target has been left, the second will be.
+	// The initiator has left the first target, and will leave the second one.
 	if a, b := w.targets[0].DCTStatus().Initiators, w.targets[1].DCTStatus().Initiators; a != 0 || b != 1 {
 		t.Errorf("%d and %d initiators, want 0 and 1", a, b)
 	}
@@ -196,7 +196,7 @@ func TestDCTKeyViolation(t *testing.T) {
 	}
 }
 
-// TestDCRefusals has what cannot be created or posted.
+// TestDCRefusals tests queue pairs that cannot be created and work requests that cannot be posted.
 func TestDCRefusals(t *testing.T) {
 	w := newDCWorld(4, impairment{})
 	d := w.target(t, qp.DCTConfig{}, 64)
@@ -251,7 +251,7 @@ func TestDCRefusals(t *testing.T) {
 	}
 }
 
-// TestDCFailures has the ways in which a connection fails, and the status of each.
+// TestDCFailures tests the ways in which a connection fails, and the status of each.
 func TestDCFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -289,8 +289,7 @@ func TestDCFailures(t *testing.T) {
 	}
 }
 
-// TestDCTBound fills a target: the next initiator waits until another has been idle,
-// and a source cannot have more than half while there are others.
+// TestDCTBound fills a target: the next initiator waits until another has been idle.
 func TestDCTBound(t *testing.T) {
 	w := newDCWorld(6, impairment{})
 	d := w.target(t, qp.DCTConfig{MaxInitiators: 4}, 64)
@@ -355,7 +354,7 @@ func TestDCTForgets(t *testing.T) {
 	}
 }
 
-// Who posts a receive to a target is told where receives of a target come from.
+// TestTargetReceives: the error of a receive that is posted to a target names the shared receive queue.
 func TestTargetReceives(t *testing.T) {
 	d := newDCWorld(1, impairment{}).target(t, qp.DCTConfig{}, 64)
 	err := d.PostRecv(&qp.RecvWR{})

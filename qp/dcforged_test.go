@@ -9,9 +9,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestDCTForgedFirst: a stranger who has the key sends the first packet in the name of an initiator, from an Ethernet address
-// of his own, while no host can tell where the initiator is. The initiator gets its answers all the same, at
-// its own address, whatever the stranger sends before, between and behind.
+// TestDCTForgedFirst: a host that has the key forges the address of an initiator and sends the first packet, from
+// another Ethernet address, while no neighbour table knows the initiator. The initiator gets its answers all the
+// same, at its own Ethernet address, whatever the forger sends before, between and after its packets.
 func TestDCTForgedFirst(t *testing.T) {
 	const number = 100 // of the initiator's connection
 	initiator := netip.MustParseAddr("10.1.1.1")
@@ -85,7 +85,7 @@ func TestDCTForgedFirst(t *testing.T) {
 				t.Errorf("%d contexts of an initiator and a stranger", n)
 			}
 			send(context, 101)
-			// A rejected stranger, too, gets his answer, and the initiator's stays.
+			// A forger that is rejected gets an answer, too, and the context of the initiator stays.
 			give(other, bth.Fields{BTH: bth.BTHFields{Op: bth.DCConnect}, DCETH: &bth.DCETHFields{QPN: 7}, DCCETH: &bth.DCCETHFields{Key: 1, Connection: number + 9, MTU: uint8(bth.MTU1024)}})
 			send(context, 102)
 			if got := len(drain(d.node.recv)); got != 3 {
@@ -95,8 +95,8 @@ func TestDCTForgedFirst(t *testing.T) {
 	}
 }
 
-// TestDCTForgedWhenFull: CONNECTs in the name of an initiator, from its place, end no context that it uses if the target has no room
-// for more initiators, or none for more of its address. The contexts are bounded all the same.
+// TestDCTForgedWhenFull: forged CONNECTs with both addresses of an initiator end no context that it uses, even if the
+// target has no room for more initiators, or none for more of its address. The number of contexts stays bounded.
 func TestDCTForgedWhenFull(t *testing.T) {
 	const most = 4
 	for name, others := range map[string][]string{

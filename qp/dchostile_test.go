@@ -20,7 +20,7 @@ func (w *dcWorld) dcPacket(t testing.TB, from netip.Addr, d *node, f bth.Fields)
 	return w.dcPacketVia(t, dcMAC, from, d, f)
 }
 
-// dcPacketVia is one from an Ethernet address.
+// dcPacketVia is dcPacket with a source Ethernet address.
 func (w *dcWorld) dcPacketVia(t testing.TB, mac frame.MAC, from netip.Addr, d *node, f bth.Fields) *frame.Packet {
 	t.Helper()
 	f.BTH.PKey, f.BTH.DestQPN = bth.DefaultPKey, d.Num()
@@ -43,7 +43,7 @@ func (w *dcWorld) dcConnect(t testing.TB, from netip.Addr, d *node, qpn bth.QPN,
 		DCCETH: &bth.DCCETHFields{Key: key, Connection: connection, Depth: 4, MTU: uint8(bth.MTU1024)}})
 }
 
-// answers takes what a target has to send, as packets.
+// answers emits all packets that a target has to send, and returns them decoded.
 func answers(t testing.TB, now mono.Time, d *node) (out []bth.Fields) {
 	t.Helper()
 	s := &catcher{}
@@ -73,7 +73,7 @@ func (s *catcher) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 
 func (s *catcher) Commit() { s.frames = append(s.frames, s.buf) }
 
-// TestDCTStrangers sends what strangers may send, and late and doubled packets of a peer.
+// TestDCTStrangers sends forged packets, and late and duplicated packets of a peer.
 func TestDCTStrangers(t *testing.T) {
 	w := newDCWorld(1, impairment{})
 	d := w.target(t, qp.DCTConfig{}, 64)
@@ -142,8 +142,8 @@ func TestDCTStrangers(t *testing.T) {
 	silent("an answer", give(w.dcPacket(t, peer, d.node, bth.Fields{BTH: bth.BTHFields{Op: 0xC0 | bth.RCAck}, AETH: &bth.AETHFields{}})))
 }
 
-// TestDCTFlood: a flood of connects fills neither the queue of answers nor the table, and leaves
-// nothing of those with a wrong key.
+// TestDCTFlood: a flood of CONNECTs fills neither the queue of answers nor the table. The target keeps nothing about
+// CONNECTs with a wrong key.
 func TestDCTFlood(t *testing.T) {
 	w := newDCWorld(2, impairment{})
 	d := w.target(t, qp.DCTConfig{MaxInitiators: 100}, 64)
@@ -173,8 +173,8 @@ func TestDCTFlood(t *testing.T) {
 	}
 }
 
-// TestDCTReconnects: an initiator whose DISCONNECT was lost keeps its place, also if its address has more
-// than half of them by now.
+// TestDCTReconnects: an initiator whose DISCONNECT was lost can connect again, also if its address has more than half
+// of the contexts by now.
 func TestDCTReconnects(t *testing.T) {
 	w := newDCWorld(7, impairment{})
 	d := w.target(t, qp.DCTConfig{MaxInitiators: 4}, 64)
@@ -197,8 +197,8 @@ func TestDCTReconnects(t *testing.T) {
 	}
 }
 
-// TestDCTForgedReject: a CONNECT with a wrong key in the name of an address neither teaches the target
-// a way to that address nor has it forget the way.
+// TestDCTForgedReject: a forged CONNECT with a wrong key makes the target neither learn a path to the forged address
+// nor forget that path.
 func TestDCTForgedReject(t *testing.T) {
 	w := newDCWorld(6, impairment{})
 	c := qp.DCTConfig{}
@@ -308,8 +308,8 @@ func TestDCTMemory(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// FuzzDC hands a target and an initiator what the input says, between packets of a true
-// peer: neither may crash, or complete what was not sent.
+// FuzzDC hands packets made of the input to a target and an initiator, between packets of true peers. Neither may
+// crash, or complete a message that was not sent.
 func FuzzDC(f *testing.F) {
 	f.Add(uint64(1), []byte{0xD8, 0, 1, 2, 3, 0xC4, 1, 1, 1, 1})
 	f.Add(uint64(2), []byte{0xD9, 1, 0, 0, 1, 0xDA, 2, 0, 0, 0, 0xDB, 0, 0, 0, 0})

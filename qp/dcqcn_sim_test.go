@@ -9,8 +9,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// castDCQCN is pairs, or initiators of XRC, with congestion control on a network
-// that marks packets besides everything else it does.
+// castDCQCN makes pairs, or initiators of XRC, with congestion control. Their network also marks packets.
 func castDCQCN(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor) {
 	line := qp.Rate(1+rng.IntN(20)) * qp.Gbps
 	c.cc = &qp.DCQCN{LineRate: line, MinRate: 200 * qp.Mbps, IncreaseBytes: uint64(10_000 + rng.IntN(1_000_000)), FastRecovery: 1 + rng.IntN(5)}
@@ -42,7 +41,7 @@ func castDCQCN(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pair
 	return w, pairs
 }
 
-// TestSimDCQCN: whatever the network does, congestion control costs time only.
+// TestSimDCQCN: on every simulated network, congestion control costs only time.
 func TestSimDCQCN(t *testing.T) {
 	var handled uint64
 	runSeeds(t, func(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (*network, [][2]*actor) {
@@ -57,7 +56,7 @@ func TestSimDCQCN(t *testing.T) {
 		return w, pairs
 	}, *simSeeds/3)
 	if handled == 0 {
-		t.Error("nobody was slowed down")
+		t.Error("no queue pair was slowed down")
 	}
 	t.Logf("%d CNPs", handled)
 }

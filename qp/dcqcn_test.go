@@ -132,9 +132,9 @@ func (r *reference) cnp(now mono.Time) {
 	r.timer, r.bytesStage, r.bytes = 0, 0, 0
 }
 
-// TestDCQCNReference drives the engine and the reference with the same CNPs and
-// packets, at random. A second engine is asked for its rate all the time, the
-// first hardly ever: timers that nobody looks at lose nothing.
+// TestDCQCNReference drives the engine and the reference with the same CNPs and packets, at random. A second engine
+// computes its rate at every step, the first one rarely. Both must have the same rate: an engine may make up for its
+// timers late.
 func TestDCQCNReference(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -184,7 +184,7 @@ func TestDCQCNReference(t *testing.T) {
 				continue
 			}
 			if got := lazy.Congestion(now); got != state {
-				t.Fatalf("seed %d, %v: %+v, but %+v of one that is asked all the time", seed, now, got, state)
+				t.Fatalf("seed %d, %v: %+v, but %+v of the engine that computes it at every step", seed, now, got, state)
 			}
 			want := float64(p.LineRate)
 			if ref.limited {
@@ -240,8 +240,7 @@ func TestDCQCNMarks(t *testing.T) {
 	}
 }
 
-// TestDCQCNWire: packets are ECN-capable; a CNP looks like that of an adapter,
-// which is taken, too.
+// TestDCQCNWire: packets are ECN-capable. A CNP looks like that of an adapter, and a CNP of an adapter is accepted.
 func TestDCQCNWire(t *testing.T) {
 	adapter := captured(t, "52540000000a52540000000b080045c2003c718c4000401191610a0011010a001201000012b7002800008100ffff40000118000000000000000000000000000000000000000082fd002a")
 	for _, v6 := range []bool{false, true} {
@@ -255,7 +254,7 @@ func TestDCQCNWire(t *testing.T) {
 				t.Errorf("traffic class %#x", p.TrafficClass)
 			}
 			b.inject(packet{op: bth.RCWriteOnly, psn: b.attr().RQPSN, ce: true, ack: true})
-			out := b.sent() // of the bench's, checked for their ICRC
+			out := b.sent() // sent checks their ICRC
 			if len(out) != 2 || out[0].Op != bth.CNP || out[1].Op != bth.RCAck {
 				t.Fatalf("sent %v", summary(out))
 			}
@@ -331,8 +330,8 @@ func TestDCQCNReset(t *testing.T) {
 	}
 }
 
-// TestDCQCNPace: what is sent within any time fits the rate and two batches, for
-// requests, unreliable ones, and responses of READs; and the rate is used.
+// TestDCQCNPace: in any time, a queue pair sends no more than the rate and two batches allow. This holds for RC and
+// UC requests and for responses of READs. It also uses the rate.
 func TestDCQCNPace(t *testing.T) {
 	slow := &qp.DCQCN{LineRate: 10 * qp.Gbps, AlphaInterval: time.Hour, IncreaseInterval: time.Hour, IncreaseBytes: 1 << 40}
 	const wire = 1024 + 14 + 20 + 8 + 12 + 4 + 24
@@ -399,7 +398,8 @@ func TestDCQCNPace(t *testing.T) {
 	}
 }
 
-// TestDCQCNRepair: a request or a part of a READ that a repair sends again waits for its turn as any other request.
+// TestDCQCNRepair: congestion control paces a request or a part of a READ that a repair sends again, like any other
+// request.
 func TestDCQCNRepair(t *testing.T) {
 	slow := &qp.DCQCN{LineRate: 10 * qp.Gbps, AlphaInterval: time.Hour, IncreaseInterval: time.Hour, IncreaseBytes: 1 << 40} // down to 10 Mb/s
 	paced := func(b *bench, least time.Duration, want line) {
@@ -494,8 +494,7 @@ func TestDCQCNFlood(t *testing.T) {
 	}
 }
 
-// TestDCQCNErrors: parameters that make no sense are refused, each with its
-// name.
+// TestDCQCNErrors: parameters that make no sense are refused with EINVAL.
 func TestDCQCNErrors(t *testing.T) {
 	for i, c := range []qp.DCQCN{
 		{}, {LineRate: 1 << 60}, {LineRate: 1, MinRate: 2}, {LineRate: qp.Gbps, CNPDSCP: 64}, {LineRate: qp.Gbps, Gain: 1024},

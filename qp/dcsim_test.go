@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// dcModel is what must come of what the initiators post, by a model that knows
-// nothing of packets: an initiator's work requests take effect once and in order.
+// dcModel is a model of initiators and targets without packets: each work request of an initiator takes effect once
+// and in order.
 type dcModel struct {
 	w     *dcWorld
 	inits []*dcActor
@@ -131,7 +131,7 @@ func (m *dcModel) collect(t testing.TB, added map[*dcTarget]map[uint64]bool) (al
 	return all
 }
 
-// run posts n work requests for each initiator and compares what came of them.
+// run posts n work requests for each initiator and compares the results with the model.
 func (m *dcModel) run(t testing.TB, n int) {
 	t.Helper()
 	added := map[*dcTarget]map[uint64]bool{}

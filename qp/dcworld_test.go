@@ -20,7 +20,7 @@ type dcWorld struct {
 	nodes   []*node
 	byAddr  map[bth.GID]*node
 	targets []*dcTarget
-	learned int // ways back, from packets
+	learned int // paths back that were kept
 }
 
 // dcTarget is a target with its queue of receives and a region that peers may use.
@@ -61,10 +61,10 @@ func (s dcSink) Commit() {
 // dcMAC and dcNext are the Ethernet addresses of an end and of its next hop.
 var dcMAC, dcNext = frame.MAC{2, 1}, frame.MAC{2, 2}
 
-// path is the way from one address to another.
+// path returns the path from one address to another.
 func (w *dcWorld) path(from, to netip.Addr) *frame.Path { return w.pathTo(dcNext, from, to) }
 
-// pathTo is the way by a next hop.
+// pathTo returns the path by a next hop.
 func (w *dcWorld) pathTo(next frame.MAC, from, to netip.Addr) *frame.Path {
 	return must(frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(from), Dst: bth.GIDFrom(to), SrcMAC: dcMAC, DstMAC: next, SrcPort: 0xC000, HopLimit: 64}))
 }
@@ -178,7 +178,7 @@ func (w *dcWorld) to(n *node, d *dcTarget, wr qp.SendWR) *qp.SendWR {
 	return &wr
 }
 
-// run goes on until done, or for a while of simulated time.
+// run steps the network until done returns true. The test fails if that takes longer than limit of simulated time.
 func (w *dcWorld) run(t testing.TB, limit time.Duration, done func() bool) {
 	t.Helper()
 	for end := w.now.Add(limit); !done(); {
@@ -188,7 +188,7 @@ func (w *dcWorld) run(t testing.TB, limit time.Duration, done func() bool) {
 	}
 }
 
-// idle goes on for a time.
+// idle lets simulated time pass.
 func (w *dcWorld) idle(d time.Duration) {
 	w.pump(w.nodes...)
 	for end := w.now.Add(d); w.now < end; {

@@ -6,8 +6,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// TestSavedRing: the latest entry for a PSN is found, also when PSNs have been
-// all around and an older one had the same; what has been overwritten is not.
+// TestSavedRing: find returns the latest entry for a PSN, even if PSNs have wrapped and an older entry has the same
+// PSN. It does not return entries that were overwritten.
 func TestSavedRing(t *testing.T) {
 	var r savedRing
 	r.resize(4)

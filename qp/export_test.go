@@ -21,7 +21,7 @@ func (q *QP) InFlight() int { return int(q.requester.window) }
 // SentTwice reports whether outstanding requests may have been sent more than once.
 func (q *QP) SentTwice() bool { return q.requester.single.twiceValid }
 
-// HandleSlowly is HandlePacket without the short ways.
+// HandleSlowly is HandlePacket without the fast paths.
 func (q *QP) HandleSlowly(now mono.Time, p *frame.Packet) {
 	r := &q.requester
 	if psn := p.PSN(); p.Op == bth.RCReadResponseOnly && (q.state == RTS || q.state == SQD) && !psn.Less(r.acked) && psn.Less(r.max) {
@@ -32,7 +32,7 @@ func (q *QP) HandleSlowly(now mono.Time, p *frame.Packet) {
 	q.handleOther(now, p)
 }
 
-// HandleAlone is HandlePacket for a packet that no queue pair has looked at before.
+// HandleAlone is HandlePacket for a packet without a pass.
 func (q *QP) HandleAlone(now mono.Time, p *frame.Packet) { q.handleOther(now, p) }
 
 // Idents is what the queue pair knows about the Identifications of its peer.

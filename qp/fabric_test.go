@@ -17,9 +17,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// fabric is a network in simulated time whose links have a speed: what is sent
-// waits its turn, and finds no room when too much waits. Nothing in it is left to
-// chance but what the seed decides, so its figures are exact.
+// fabric is a network in simulated time whose links have a speed. A packet waits in a queue for the packets before
+// it, and is dropped if the queue is full. Everything depends on the seed only, so the figures are exact.
 type fabric struct {
 	now    mono.Time
 	rng    *rand.Rand
@@ -49,7 +48,7 @@ type pipe struct {
 
 	busy             mono.Time // until then
 	passed           int       // bytes
-	dropped, lost    int       // packets: for want of room, and by chance
+	dropped, lost    int       // packets: because the queue was full, and by chance
 	marked, most     int       // packets; bytes that waited, at most
 	waited, lookedAt uint64    // sum of the bytes that waited, and packets
 }
@@ -112,7 +111,7 @@ func (f *fabric) enter(route []*pipe, to *end, b []byte) {
 }
 
 func (f *fabric) fly(h hop) {
-	if h.leaves != nil && h.leaves.kmax == 0 { // nothing happens there
+	if h.leaves != nil && h.leaves.kmax == 0 { // this queue marks no packets
 		if n := len(h.leaves.lanes); n > 0 {
 			h.at = h.at.Add(h.leaves.lanes[f.rng.IntN(n)])
 		}
@@ -123,7 +122,7 @@ func (f *fabric) fly(h hop) {
 	heap.Push(&f.flying, h)
 }
 
-// leave marks a packet by what waits behind it.
+// leave marks a packet according to the length of the queue behind it.
 func (f *fabric) leave(p *pipe, b []byte) {
 	queue := p.waiting(f.now)
 	if queue > p.kmin && b[15]&3 != 0 &&
@@ -162,7 +161,7 @@ type end struct {
 	acts    func() // posts and polls
 }
 
-// connect puts two connected nodes on the fabric, with the ways there and back.
+// connect puts two connected nodes on the fabric, with the routes in both directions.
 func (f *fabric) connect(a, b *node, there, back []*pipe) (x, y *end) {
 	x = &end{node: a, f: f, route: there, backlog: 16 << 10, retry: mono.Never}
 	y = &end{node: b, f: f, route: back, backlog: 16 << 10, retry: mono.Never}
@@ -194,8 +193,8 @@ func (e *end) Commit() {
 	e.buf = nil
 }
 
-// turn lets an end act and send.
-func (e *end) turn() {
+// advance handles the deadlines of an end, lets it post and poll, and sends its packets.
+func (e *end) advance() {
 	if e.NextTimeout() <= e.f.now {
 		e.HandleTimeout(e.f.now)
 	}
@@ -211,11 +210,11 @@ func (e *end) turn() {
 	}
 }
 
-// run goes on until a time, or until done says so.
+// run simulates until a time, or until done returns true.
 func (f *fabric) run(until mono.Time, done func() bool) {
 	var p frame.Packet
 	for _, e := range f.ends {
-		e.turn()
+		e.advance()
 	}
 	for done == nil || !done() {
 		next, who := mono.Never, (*end)(nil)
@@ -233,7 +232,7 @@ func (f *fabric) run(until mono.Time, done func() bool) {
 		}
 		f.now = max(f.now, next)
 		if who != nil {
-			who.turn()
+			who.advance()
 			continue
 		}
 		h := heap.Pop(&f.flying).(hop)
@@ -252,7 +251,7 @@ func (f *fabric) run(until mono.Time, done func() bool) {
 		}
 		h.to.HandlePacket(f.now, &p)
 		f.free = append(f.free, h.b)
-		h.to.turn()
+		h.to.advance()
 	}
 }
 

@@ -70,7 +70,7 @@ func (c lossyLink) run(t testing.TB) (r goodputResult) {
 				must(0, b.PostRecv(&recv))
 			}
 		}
-		y.turn()
+		y.advance()
 	}
 	start := f.now
 	f.run(mono.Never, func() bool { return done >= want || r.status != cq.Success })

@@ -339,7 +339,7 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 		if err := a.turn(commands); err != nil {
 			return a.cycles, err
 		}
-		if err := b.turn(); err != nil {
+		if err := b.advance(); err != nil {
 			return a.cycles, err
 		}
 		if !w.step(na, nb) {

@@ -407,7 +407,7 @@ func (a *actor) turn() error {
 		}
 	}
 	for _, box := range a.in {
-		box.turn()
+		box.advance()
 	}
 	return nil
 }
@@ -611,7 +611,7 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 	for range 200_000 {
 		idle, done := true, true
 		for _, x := range actors {
-			if err := x.turn(); err != nil {
+			if err := x.advance(); err != nil {
 				return w.sent, fmt.Errorf("%v: %w", x.addr, err)
 			}
 			idle = idle && x.posted == len(x.ops)

@@ -188,7 +188,7 @@ func (w *network) deliver(d delivery) {
 // pump lets both engines send until they have nothing more.
 func (w *network) pump(nodes ...*node) {
 	if w.turn != nil {
-		w.turn()
+		w.advance()
 	}
 	for _, n := range nodes {
 		for n.Emit(w.now, n.sink()) {
