@@ -192,9 +192,8 @@ func noAllocations(t *testing.T, op qp.Opcode, c pairConfig) {
 	}
 }
 
-// TestMigrationNoAllocations: nothing is allocated for the packets of an armed
-// queue pair, nor when it migrates because of one, or of the timer, but the first count of
-// its incidents.
+// TestMigrationNoAllocations: the packets of an armed queue pair allocate nothing. A migration because of a packet or
+// of the timer allocates nothing either, except the first incident counters of the queue pair.
 func TestMigrationNoAllocations(t *testing.T) {
 	const runs = 20
 	movers := make([]*mover, runs+1) // one for warming up

@@ -254,7 +254,7 @@ func TestDCQCNWire(t *testing.T) {
 				t.Errorf("traffic class %#x", p.TrafficClass)
 			}
 			b.inject(packet{op: bth.RCWriteOnly, psn: b.attr().RQPSN, ce: true, ack: true})
-			out := b.sent() // sent checks their ICRC
+			out := b.sent() // Commit has checked their ICRCs
 			if len(out) != 2 || out[0].Op != bth.CNP || out[1].Op != bth.RCAck {
 				t.Fatalf("sent %v", summary(out))
 			}
@@ -413,7 +413,7 @@ func TestDCQCNRepair(t *testing.T) {
 		}
 		b.wantSent(want)
 		if took := b.net.now.Sub(start); took < least {
-			b.t.Errorf("it was sent after %v, not before %v is its turn", took, least)
+			b.t.Errorf("it was sent after %v, want at least %v", took, least)
 		}
 	}
 	t.Run("single", func(t *testing.T) { // a packet takes 885 µs, and a batch of 50 µs is saved

@@ -92,9 +92,8 @@ func TestPlacementErrors(t *testing.T) {
 	checkRefusals(t, table)
 }
 
-// TestResponderFlush: WRITE, FLUSH, ATOMIC_WRITE are answered in order, the MSN
-// counts them; the answer to a FLUSH stands for the acknowledgement before it.
-// Repeated, they are answered and not executed.
+// TestResponderFlush: WRITE, FLUSH and ATOMIC_WRITE are answered in order, and the MSN counts them. The answer to a
+// FLUSH replaces the acknowledgement before it. Repeated requests are answered and not executed.
 func TestResponderFlush(t *testing.T) {
 	b, mem, region := server(t, pairConfig{})
 	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
@@ -139,8 +138,8 @@ func TestResponderFlush(t *testing.T) {
 	if got := region.Flushes(); got != 3 || !bytes.Equal(mem, make([]byte, len(mem))) {
 		t.Errorf("executed again: %d FLUSHes, memory %x", got, mem[:16])
 	}
-	// A repeated WRITE is told how far we have come: to the last FLUSH. The answer
-	// to a repeated FLUSH does not stand for an acknowledgement of what is newer.
+	// The answer to a repeated WRITE acknowledges everything up to the last FLUSH. The answer to a repeated FLUSH
+	// replaces no acknowledgement of a newer request.
 	b.inject(packet{op: bth.RCWriteOnly, psn: e0, ack: true})
 	b.wantAck(bth.AckNoCredits, e0.Add(4))
 	handle(packet{op: bth.RCWriteOnly, psn: e0.Add(5), ack: true})
@@ -186,8 +185,7 @@ func TestResponderFlushLimits(t *testing.T) {
 	b.want(bth.RCReadResponseOnly, psn.Add(1))
 }
 
-// TestResponderFlushPersistent: persistent memory is made so before the answer;
-// its failure is a NAK.
+// TestResponderFlushPersistent: Persist runs before the answer. If it fails, the answer is a NAK.
 func TestResponderFlushPersistent(t *testing.T) {
 	b := newBench(t, pairConfig{psnB: e0, access: mr.FlushPersistent})
 	mem, bad := make([]byte, 64), error(nil)
@@ -252,13 +250,13 @@ func TestRequesterFlush(t *testing.T) {
 	}
 }
 
-// TestRequesterFlushImplied: an answer beyond a FLUSH or ATOMIC_WRITE completes
-// it, whatever kind it is of; credits come back all the same.
+// TestRequesterFlushImplied: an answer of any kind beyond a FLUSH or ATOMIC_WRITE completes it, and returns its
+// credit.
 func TestRequesterFlushImplied(t *testing.T) {
 	for _, answer := range []packet{
 		{op: bth.RCAck, psn: s0.Add(2)},
 		{op: bth.RCReadResponseOnly, psn: s0.Add(1)},
-		{op: bth.RCAck, psn: s0.Add(1)}, // rxe, asked how far it has come
+		{op: bth.RCAck, psn: s0.Add(1)}, // the answer of rxe to emitFlushQuery
 	} {
 		b, _, m := client(t, pairConfig{rd: 2})
 		answer.syndrome = bth.AckNoCredits
@@ -281,7 +279,7 @@ func TestRequesterFlushImplied(t *testing.T) {
 	}
 }
 
-// TestRequesterFlushFails: NAKs and answers of the wrong kind.
+// TestRequesterFlushFails: a NAK or an answer of the wrong kind fails a FLUSH.
 func TestRequesterFlushFails(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -316,9 +314,8 @@ func TestRequesterFlushFails(t *testing.T) {
 	b.wantDone(cq.Success, cq.LocProtErr)
 }
 
-// TestRequesterFlushRetry: a FLUSH without an answer is repeated. Of rxe it is
-// asked first whether it has executed it, with a WRITE of nothing that it takes
-// for a repeated one.
+// TestRequesterFlushRetry: a FLUSH without an answer is repeated. To rxe the requester first sends a WRITE of no
+// bytes, which rxe takes for a duplicate: the answer shows whether rxe has executed the FLUSH.
 func TestRequesterFlushRetry(t *testing.T) {
 	b, _, _ := client(t, pairConfig{})
 	b.post(flushWR(0))
@@ -331,7 +328,7 @@ func TestRequesterFlushRetry(t *testing.T) {
 	b.post(send(m, 1))
 	b.post(flushWR(0))
 	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCFlush, s0.Add(1)})
-	b.expire() // not the oldest: the repeated SEND asks as well
+	b.expire() // the FLUSH is not the oldest request: the repeated SEND finds out as much
 	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCFlush, s0.Add(1)})
 	b.inject(ack(s0))
 	b.wantDone(cq.Success)
@@ -360,8 +357,8 @@ func (n *node) quirk(t testing.TB) {
 	}
 }
 
-// TestFlushICRCQuirk: with the quirk FLUSHes have the other ICRC, in both
-// directions, and nothing else has; RESET ends it.
+// TestFlushICRCQuirk: with the quirk, FLUSHes and only FLUSHes have the other ICRC, in both directions. RESET ends
+// the quirk.
 func TestFlushICRCQuirk(t *testing.T) {
 	b, _, m := client(t, pairConfig{})
 	b.post(flushWR(0))
@@ -396,7 +393,7 @@ func TestFlushICRCQuirk(t *testing.T) {
 	}
 }
 
-// TestPostPlacementErrors: what is refused while posting.
+// TestPostPlacementErrors: PostSend refuses these FLUSHes and ATOMIC_WRITEs.
 func TestPostPlacementErrors(t *testing.T) {
 	for _, c := range []struct {
 		name   string

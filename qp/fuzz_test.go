@@ -26,7 +26,7 @@ type scripted struct {
 	region   *mr.MR
 	posted   int // receives, before the script begins
 	postRecv func(*qp.RecvWR) error
-	queued   func() int // receives nobody has taken
+	queued   func() int // receives that no message has taken
 	paths    []twoEnds  // between which it may migrate; none: it does not
 }
 
@@ -91,7 +91,7 @@ func FuzzSRQ(f *testing.F) {
 	})
 }
 
-// FuzzXRC is FuzzAPI for either end of XRC.
+// FuzzXRC is FuzzPeer for either end of XRC.
 func FuzzXRC(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 4, 0x0A, 0, 0, 0, 12, 1, 2, 3})
 	f.Add(bytes.Repeat([]byte{1, 0, 0, 4, 2, 9, 5, 0, 7}, 30))
@@ -216,6 +216,6 @@ func runScript(t *testing.T, script []byte, b scripted) {
 		}
 	}
 	if !bytes.Equal(guard, make([]byte, 64)) {
-		t.Fatal("memory was changed that nobody was given")
+		t.Fatal("memory whose key no peer has was changed")
 	}
 }

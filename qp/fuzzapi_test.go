@@ -19,10 +19,10 @@ import (
 type accepted struct {
 	id       uint64
 	signaled bool
-	gone     bool // its queue pair went to RESET since: it may vanish
+	gone     bool // its queue pair went to RESET since: it may get no completion
 }
 
-// apiNode is one end of a pair that a script drives, with what it owes.
+// apiNode is one end of a pair that a script drives, with the work requests that have no completion yet.
 type apiNode struct {
 	*node
 	buf    []byte
@@ -35,8 +35,8 @@ type apiNode struct {
 	seen   map[cq.Status]int
 }
 
-// apiScript is bytes read as calls of the API, on two queue pairs that talk to
-// each other, and as what becomes of every packet between them.
+// apiScript reads bytes as calls of the API on two connected queue pairs, and as the fate of every packet between
+// them.
 type apiScript struct {
 	t     testing.TB
 	bytes []byte
@@ -77,7 +77,7 @@ func runAPI(t testing.TB, script []byte) map[string]int {
 	a, b, w := newPair(t, 1, impairment{}, s.cfg)
 	s.cfg = s.cfg.withDefaults()
 	s.net = w
-	w.drop = func(*frame.Packet) bool { return false } // but parse what is sent
+	w.drop = func(*frame.Packet) bool { return false } // drops nothing, but has the network parse each packet
 	for i, n := range []*node{a, b} {
 		x := &apiNode{node: n, seen: map[cq.Status]int{}}
 		x.buf, x.region = n.region(t, 8192)
@@ -97,7 +97,7 @@ func runAPI(t testing.TB, script []byte) map[string]int {
 		s.release(n)
 	}
 	if !bytes.Equal(guard, make([]byte, 64)) {
-		t.Fatal("memory was changed that nobody was given")
+		t.Fatal("memory whose key no peer has was changed")
 	}
 	return s.stats
 }
@@ -113,7 +113,7 @@ func (s *apiScript) step(do func(*apiScript, *apiNode), n *apiNode) {
 	}
 }
 
-// check is what always holds.
+// check checks what must always hold.
 func (s *apiScript) check(n *apiNode) {
 	t := s.t
 	sends, recvs := n.Outstanding()
@@ -121,7 +121,7 @@ func (s *apiScript) check(n *apiNode) {
 		t.Fatalf("%d sends and %d receives outstanding, the queues take %d and %d", sends, recvs, caps.MaxSendWR, caps.MaxRecvWR)
 	}
 	if got := n.State(); got != n.state {
-		// By itself it goes to ERR, or to SQE when it has sent something wrong.
+		// A queue pair enters ERR by itself, or SQE after a local error of a send.
 		fault := got == qp.SQE && n.Type() != qp.RC && (n.state == qp.RTS || n.state == qp.SQD)
 		if !fault && (got != qp.Err || n.state == qp.Reset || n.state == qp.Init) {
 			t.Fatalf("%v queue pair went from %v to %v by itself", n.Type(), n.state, got)
@@ -153,7 +153,7 @@ func (s *apiScript) poll(n *apiNode) {
 	s.reported(n, drain(n.recv), &n.recvs, n.recv)
 }
 
-// reported checks completions: of what was posted, once, in order.
+// reported checks that each completion is of a posted work request, comes once, and comes in order.
 func (s *apiScript) reported(n *apiNode, wcs []cq.WC, posted *[]accepted, q *cq.CQ) {
 	for _, wc := range wcs {
 		n.seen[wc.Status]++
@@ -207,7 +207,7 @@ func (s *apiScript) peerOf(n *apiNode) *apiNode {
 	return s.nodes[0]
 }
 
-// postSend posts something that is mostly right.
+// postSend posts a work request that is correct in most cases.
 func (s *apiScript) postSend(n *apiNode) {
 	peer := s.peerOf(n)
 	x, y := s.next(), s.next()
@@ -327,7 +327,7 @@ func (s *apiScript) overtake(*apiNode) {
 	}
 }
 
-// timeout goes on to the engine's next deadline, if it has one.
+// timeout advances the time to the engine's next deadline, if it has one.
 func (s *apiScript) timeout(n *apiNode) {
 	if at := n.NextTimeout(); at != mono.Never {
 		s.net.now = max(s.net.now, at)
@@ -384,8 +384,7 @@ func (s *apiScript) change(n *apiNode, to qp.State, mask qp.AttrMask) {
 	}
 }
 
-// connect takes both ends through RESET to RTS, if one of them is not in it; one
-// perhaps only to RTR.
+// connect moves both ends through RESET to RTS, unless both are in RTS. In some cases it leaves one end in RTR.
 func (s *apiScript) connect(*apiNode) {
 	if s.nodes[0].State() == qp.RTS && s.nodes[1].State() == qp.RTS {
 		return
@@ -402,8 +401,8 @@ func (s *apiScript) connect(*apiNode) {
 	}
 }
 
-// apiSamples are scripts by hand: one byte for a step (its number twice, plus
-// the end), then what it reads.
+// apiSamples are scripts made by hand: for each step one byte (twice the number of the step, plus the number of the
+// end), then the bytes that the step reads.
 var apiSamples = [][]byte{
 	// A receive posted, b sends, everything arrives; then both are flushed.
 	{0, 0, 0, 6, 20, 1, 0x22, 0, 50, 0, 11, 14, 10, 15, 14, 14},
@@ -422,11 +421,10 @@ var apiSamples = [][]byte{
 	{0, 0, 1, 0, 0x20, 0, 250, 0, 10, 34, 4, 255, 34, 3, 255, 14, 14, 14, 11, 14, 34, 3, 255, 0, 0x20, 0, 1, 0, 10, 14, 11, 14},
 }
 
-// FuzzAPI reads bytes as a script of calls on a pair of queue pairs, and of what
-// becomes of the packets between them: delivered, lost, duplicated, overtaken.
-// Whatever the script, nothing panics, nothing is endless, every accepted work
-// request completes at most once and in order, after a flush every one that is
-// due has, queues hold what they may, and states change as they may.
+// FuzzAPI reads bytes as a script of calls on a pair of queue pairs, and of the fate of the packets between them:
+// delivered, lost, duplicated, overtaken. For every script, nothing panics and no loop is endless. Every accepted
+// work request completes at most once and in order, and after a flush at least once if a completion is due. Queues
+// never exceed their sizes, and states change only as the table allows.
 func FuzzAPI(f *testing.F) {
 	for _, s := range apiSamples {
 		f.Add(s)
@@ -451,8 +449,7 @@ func randomScript(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// TestAPIScripts runs random scripts of FuzzAPI, and looks whether they get
-// anywhere.
+// TestAPIScripts runs random scripts of FuzzAPI, and checks that each kind of outcome occurs often enough.
 func TestAPIScripts(t *testing.T) {
 	stats := map[string]int{}
 	add := func(more map[string]int) {

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// apiLocal is what a node of a script binds, registers and invalidates.
+// apiLocal has the objects that a node of a script binds, registers and invalidates.
 type apiLocal struct {
 	bindable *mr.MR // the memory of the region
 	fast     *mr.MR
@@ -31,8 +31,8 @@ func (x *apiLocal) key(i byte) bth.RKey {
 	return x.windows[i%4].RKey()
 }
 
-// postLocal posts a bind, a registration, an invalidation, or something that
-// uses or invalidates what the peer has made so.
+// postLocal posts a bind, a registration, an invalidation, or a request that uses or invalidates a key that the peer
+// may have bound or registered.
 func (s *apiScript) postLocal(n *apiNode) {
 	peer := s.peerOf(n)
 	x, y := s.next(), s.next()
@@ -59,8 +59,8 @@ func (s *apiScript) postLocal(n *apiNode) {
 	}
 }
 
-// release gives back what was made, which works whatever is bound once the
-// queue pairs are reset and type 1 windows gone.
+// release releases the objects of a node. When the queue pair is reset and the type 1 window is deallocated, no
+// binding may prevent that.
 func (s *apiScript) release(n *apiNode) {
 	must(0, n.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState))
 	must(0, n.local.windows[0].Dealloc())

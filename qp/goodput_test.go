@@ -81,8 +81,8 @@ func (c lossyLink) run(t testing.TB) (r goodputResult) {
 	return r
 }
 
-// pairings are the ends that repair losses one by one: an end that does not is an older version
-// of this stack, or another stack.
+// pairings say which ends repair losses one by one. An end without repair stands for an older version of this stack,
+// or for another stack.
 var pairings = []struct {
 	name            string
 	repair, repairB bool

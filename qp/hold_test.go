@@ -125,8 +125,7 @@ func TestHoldEnd(t *testing.T) {
 	}
 }
 
-// TestHoldVerdicts: what is refused in the middle of held requests ends the hold, with the
-// same answer as without one.
+// TestHoldVerdicts: a refusal of a held request ends the hold, with the same answer as without a hold.
 func TestHoldVerdicts(t *testing.T) {
 	send := func(i int) packet {
 		return packet{op: bth.RCSendOnly, psn: e0.Add(i), ack: true, payload: []byte("held")}
@@ -192,8 +191,8 @@ func TestHoldVerdicts(t *testing.T) {
 	})
 }
 
-// TestHoldBudget: peers that keep gaps open take the budget and no more, and cost others
-// nothing but their holds.
+// TestHoldBudget: peers that keep gaps open use up no more than the budget. Other queue pairs then only work without
+// a hold.
 func TestHoldBudget(t *testing.T) {
 	w := newNetwork(1, impairment{})
 	const budget = 1 << 20
@@ -313,7 +312,7 @@ func TestSingleTrial(t *testing.T) {
 	})
 }
 
-// TestSingleSteps: a peer that seemed to hold and does not is found out.
+// TestSingleSteps: the requester finds out that a peer that seemed to hold does not.
 func TestSingleSteps(t *testing.T) {
 	b := singly(t, pairConfig{})
 	b.after(20 * time.Microsecond)
@@ -354,8 +353,8 @@ func TestSingleTrialAfterTimeout(t *testing.T) {
 	b.wantSent(line{bth.RCReadRequest, s0.Add(1)}, line{bth.RCSendOnly, s0.Add(2)}, line{bth.RCSendOnly, s0.Add(3)}, line{bth.RCSendOnly, s0.Add(4)})
 }
 
-// TestSingleTwice: what was sent twice is forgotten when it is acknowledged. Half of all PSNs later it would seem to be
-// outstanding.
+// TestSingleTwice: the requester forgets which requests it sent twice when they are acknowledged. Half of all PSNs
+// later they would seem to be outstanding.
 func TestSingleTwice(t *testing.T) {
 	b := singly(t, pairConfig{})
 	b.after(20 * time.Microsecond)
@@ -384,7 +383,8 @@ func TestSingleTwice(t *testing.T) {
 	}
 }
 
-// TestSingleBusy: a peer that still answers what came before is not asked again, and not taken for one that drops.
+// TestSingleBusy: while the peer still answers earlier requests, the requester does not send the missing one again,
+// and does not take the peer for one that drops.
 func TestSingleBusy(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{timeout: 14, rd: 8})
 	b.timed(send(m, 1), s0)
@@ -425,7 +425,7 @@ func TestSingleBusy(t *testing.T) {
 	}
 }
 
-// TestLossyProbe: where packets were lost the requester finds out sooner that nothing comes any more.
+// TestLossyProbe: after a loss, the requester sends its probe sooner.
 func TestLossyProbe(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{timeout: 14})
 	b.timed(send(m, 1), s0)

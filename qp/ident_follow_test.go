@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// The short way for packets that follow changes the state as the long way does, and trusts no packet that the long way does
-// not trust.
+// TestFollowIsJudge: the fast path for packets that follow changes the state as judge does, and trusts no packet that
+// judge does not trust.
 func TestFollowIsJudge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	followed, now := 0, mono.Time(1)

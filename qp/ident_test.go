@@ -49,7 +49,7 @@ func (s *socket) arrive(id uint16, damage func(body []byte)) (passed, taken bool
 	if damage != nil {
 		damage(body)
 	}
-	s.env.ID = 0 // nobody has a guess
+	s.env.ID = 0 // no guess of the Identification
 	if err := s.packet.ParseBody(body, &s.env, 0); err != nil {
 		s.t.Fatal(err)
 	}
@@ -87,8 +87,8 @@ var senders = []struct {
 	{"a kernel, at leisure", 20 * time.Millisecond, false, func(i int, rng *rand.Rand) uint16 { return uint16(20*i + rng.IntN(20)) }},
 }
 
-// TestIdentifications: no packet of a peer is refused, however the peer numbers them, and
-// it is known which of them were checked in full.
+// TestIdentifications: no packet of a peer is refused, however the peer numbers its packets. WeakICRC counts those
+// that were checked in part.
 func TestIdentifications(t *testing.T) {
 	for _, tt := range senders {
 		t.Run(tt.name, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestIdentifications(t *testing.T) {
 	}
 }
 
-// TestIdentificationJumps: a peer that goes on with other Identifications loses a packet,
-// and ever more rarely if it does so again and again.
+// TestIdentificationJumps: when a peer's Identifications jump, it loses a packet. Each further jump is less likely to
+// cost one.
 func TestIdentificationJumps(t *testing.T) {
 	s, rng := newSocket(t), rand.New(rand.NewPCG(3, 4))
 	id, lost := uint16(0), 0
@@ -143,10 +143,9 @@ func TestIdentificationJumps(t *testing.T) {
 	}
 }
 
-// TestIdentificationsForged: somebody who sends in the name of the peer, with ICRCs that
-// are right but without the PSN, may have the receiver check less. He cannot have it
-// refuse what the peer sends: before, a run of his after each packet had it refuse them
-// all, until the connection broke. Strangers change nothing.
+// TestIdentificationsForged: a host may forge packets from the peer, with right ICRCs but without the right PSN. Such
+// packets may weaken the check of the ICRC, but cannot make the queue pair refuse packets of the peer. Packets from
+// other addresses change nothing.
 func TestIdentificationsForged(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -246,7 +245,7 @@ func TestDamagedPackets(t *testing.T) {
 	}
 }
 
-// TestIdentificationsReset: the peer at another address is another sender.
+// TestIdentificationsReset: with a new path, the queue pair knows nothing about the Identifications.
 func TestIdentificationsReset(t *testing.T) {
 	s := newSocket(t)
 	for i := range 100 {

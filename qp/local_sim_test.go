@@ -167,7 +167,7 @@ func b2i(b bool) byte {
 }
 
 // turn does what has become possible.
-func (x *ioInitiator) turn(target int) error {
+func (x *ioInitiator) advance(target int) error {
 	for _, wc := range drain(x.send) {
 		if wc.Status != cq.Success {
 			return fmt.Errorf("initiator: %v %d: %v", wc.Opcode, wc.ID, wc.Status)
@@ -256,7 +256,7 @@ func newIOTarget(t testing.TB, n *node, rng *rand.Rand) *ioTarget {
 	return x
 }
 
-func (x *ioTarget) turn() error {
+func (x *ioTarget) advance() error {
 	for _, wc := range drain(x.recv) {
 		if wc.Status != cq.Success {
 			return fmt.Errorf("target: receive: %v", wc.Status)

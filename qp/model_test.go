@@ -110,7 +110,7 @@ func (p *pool) fill() {
 }
 
 // turn posts again what has been used.
-func (p *pool) turn() {
+func (p *pool) advance() {
 	if !p.reluctant || p.rng.IntN(4) == 0 {
 		p.fill()
 	}
@@ -385,7 +385,7 @@ func (o *operation) consumesRecv() bool {
 }
 
 // turn lets the actor do what an application does: post, poll, repost.
-func (a *actor) turn() error {
+func (a *actor) advance() error {
 	for a.posted < len(a.ops) && a.rng.IntN(3) > 0 {
 		if sends, _ := a.Outstanding(); sends >= 60 {
 			break
