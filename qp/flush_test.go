@@ -222,7 +222,7 @@ func atomicWriteWR(word string) qp.SendWR {
 	return qp.SendWR{Opcode: qp.AtomicWrite, RemoteAddr: 0x1008, RKey: 0x77, Inline: []byte(word)}
 }
 
-// TestRequesterFlush: what goes out, and the answers that complete it.
+// TestRequesterFlush: the fields of the requests, and the answers that complete them.
 func TestRequesterFlush(t *testing.T) {
 	b, mem, m := client(t, pairConfig{})
 	b.post(flushWR(bth.FlushMR))

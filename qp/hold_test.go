@@ -274,7 +274,7 @@ func TestSingleRepair(t *testing.T) {
 	}
 }
 
-// TestSingleTrial: a requester goes back when its peer turns out to drop what comes early.
+// TestSingleTrial: a requester goes back when it finds out that its peer drops the requests behind a missing one.
 func TestSingleTrial(t *testing.T) {
 	rest := []line{{bth.RCWriteMiddle, s0.Add(3)}, {bth.RCWriteMiddle, s0.Add(4)}, {bth.RCWriteMiddle, s0.Add(5)}, {bth.RCWriteMiddle, s0.Add(6)},
 		{bth.RCWriteMiddle, s0.Add(7)}, {bth.RCWriteLast, s0.Add(8)}}

@@ -27,8 +27,8 @@ func (b *bench) timed(wr qp.SendWR, psn bth.PSN) {
 	b.wantDone(cq.Success)
 }
 
-// TestRepeatedNAK: a NAK for what has been repeated already, and can be about
-// that, makes the requester repeat it once more. A copy of the first does not.
+// TestRepeatedNAK: a second NAK for the same packet makes the requester send it again, if the NAK can be about the
+// retransmission. A copy of the first NAK does not.
 func TestRepeatedNAK(t *testing.T) {
 	b, _, m := client(t, pairConfig{retry: 2, timeout: 14})
 	b.timed(send(m, 1), s0)
@@ -44,14 +44,14 @@ func TestRepeatedNAK(t *testing.T) {
 	b.after(15 * time.Microsecond)
 	b.inject(nak(bth.NAKSequence, s0.Add(1)))
 	b.wantSent(all...)
-	// More of them than there are retries may be about what came before: a peer that
-	// had no processor for a while still works its way through that.
+	// More of these NAKs than there are retries may be about earlier packets: a peer that had no processor for a
+	// while still has to handle those.
 	for range 20 {
 		b.after(20 * time.Microsecond)
 		b.inject(nak(bth.NAKSequence, s0.Add(1)))
 		b.wantSent(all...)
 	}
-	// But not for ever: three times the ACK timer, which runs four times as long at most.
+	// This ends after three ACK timeouts, each of which may take four times as long as it was set to.
 	const timeout = 4096 << 14 * time.Nanosecond
 	start := b.net.now
 	for b.State() != qp.Err && b.net.now.Sub(start) < 20*timeout {
@@ -66,8 +66,8 @@ func TestRepeatedNAK(t *testing.T) {
 	}
 }
 
-// TestNAKAgain: a responder repeats its NAK when the requester goes back and
-// what is missing is missing again; not for more of the same round, nor copies.
+// TestNAKAgain: a responder repeats its NAK when the requester goes back and the missing packet is missing again. It
+// does not repeat the NAK for later packets of the same round, or for copies.
 func TestNAKAgain(t *testing.T) {
 	b, _, _ := server(t, pairConfig{})
 	skip := func(psn bth.PSN) { b.inject(packet{op: bth.RCSendOnly, psn: psn}) }
@@ -87,8 +87,8 @@ func TestNAKAgain(t *testing.T) {
 	}
 }
 
-// TestProbe: a requester that hears nothing sends its oldest packet once more
-// and asks for an acknowledgement, ever more rarely, without spending retries.
+// TestProbe: a requester that gets no answer sends its oldest packet once more with AckReq, at growing intervals,
+// without using retries.
 func TestProbe(t *testing.T) {
 	b, _, m := client(t, pairConfig{retry: 1, timeout: 14})
 	b.timed(send(m, 1), s0)
@@ -115,7 +115,7 @@ func TestProbe(t *testing.T) {
 	if b.cnt.Probes != 6 || b.cnt.RetransPkts != 0 || b.cnt.CompleterRetryErr != 0 {
 		t.Errorf("counters %+v", b.cnt)
 	}
-	// The answer tells how far the peer is. The rest is not repeated.
+	// The answer shows which requests the peer has executed. The rest is not repeated.
 	b.inject(ack(s0.Add(2)))
 	b.wantSilence()
 	b.wantDone()
@@ -126,8 +126,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeFindsLoss: the probe is the packet that was lost, and the peer's
-// answer to it makes the rest go on.
+// TestProbeFindsLoss: the probe repeats the packet that was lost, with AckReq.
 func TestProbeFindsLoss(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -156,7 +155,7 @@ func TestProbeFindsLoss(t *testing.T) {
 	}
 }
 
-// TestProbeOfREAD: what has come of a READ is not asked for again.
+// TestProbeOfREAD: the probe of a READ requests only the responses that have not arrived.
 func TestProbeOfREAD(t *testing.T) {
 	b, _, m := client(t, pairConfig{timeout: 14, rd: 1})
 	b.post(read(m, 3000))
@@ -178,8 +177,7 @@ func TestProbeOfREAD(t *testing.T) {
 	b.wantSilence()
 }
 
-// TestNoProbe: without an ACK timer nothing is repeated by itself, and while the
-// peer has no receive it is left alone.
+// TestNoProbe: without an ACK timer the requester repeats nothing by itself. During an RNR wait it sends no probe.
 func TestNoProbe(t *testing.T) {
 	b, _, m := client(t, pairConfig{timeout: none})
 	b.post(send(m, 1))
@@ -220,8 +218,8 @@ func TestWindowAfterLoss(t *testing.T) {
 	}
 }
 
-// TestReadRewind: a READ that is asked for again from an earlier byte, while its
-// answer is on the way, goes on from there: nothing is sent that would be dropped.
+// TestReadRewind: the requester repeats a part of a READ from an earlier byte on, while the responder still sends the
+// responses. The responder continues from that byte, and sends no response that the requester would drop.
 func TestReadRewind(t *testing.T) {
 	b, _, m := server(t, pairConfig{rd: 2})
 	ask := func(psn bth.PSN, off, n int) *frame.Packet {
@@ -237,8 +235,8 @@ func TestReadRewind(t *testing.T) {
 		line{bth.RCReadResponseMiddle, e0.Add(3)}, line{bth.RCReadResponseLast, e0.Add(4)})
 }
 
-// TestProbeFound: when the peer stands right behind the probe, it was what the peer
-// waited for, and what had been sent behind it is sent again.
+// TestProbeFound: if the peer acknowledges just the probe, it was waiting for that packet. The requester then sends
+// the packets behind it again.
 func TestProbeFound(t *testing.T) {
 	b, _, m := client(t, pairConfig{retry: 1, timeout: 14})
 	b.timed(send(m, 1), s0)
@@ -254,8 +252,8 @@ func TestProbeFound(t *testing.T) {
 	b.wantDone(cq.Success)
 }
 
-// TestAckStandsForMore: an acknowledgement names the latest packet there is when it
-// leaves, whether that one asked or not; but nothing behind a READ.
+// TestAckStandsForMore: when an acknowledgement leaves, it has the PSN of the latest executed packet, even of one
+// without AckReq, but of none behind a READ.
 func TestAckStandsForMore(t *testing.T) {
 	b, _, m := server(t, pairConfig{rd: 2})
 	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
@@ -291,9 +289,9 @@ func unrequested(t *testing.T, c pairConfig) (b *bench, next func() *frame.Packe
 	}
 }
 
-// TestUnasked: short messages that are not signaled ask for an acknowledgement only now
-// and then: every so many, and when the last to ask is a while ago.
-func TestUnasked(t *testing.T) {
+// TestUnrequested: of the short messages that are not signaled, only one in a while has AckReq: after so many
+// without, and when the last AckReq is a while ago.
+func TestUnrequested(t *testing.T) {
 	b, next := unrequested(t, pairConfig{caps: qp.Caps{MaxSendWR: 128, MaxSendSGE: 1}})
 	var asked []int
 	for i := range 40 {
@@ -313,8 +311,8 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
-// TestUnaskedTail: when none follows that asks, the probe does.
-func TestUnaskedTail(t *testing.T) {
+// TestUnrequestedTail: when no message with AckReq follows, the probe requests the acknowledgement.
+func TestUnrequestedTail(t *testing.T) {
 	b, next := unrequested(t, pairConfig{retry: 1})
 	for range 3 {
 		if next().AckReq() {
@@ -337,8 +335,8 @@ func TestUnaskedTail(t *testing.T) {
 	}
 }
 
-// TestUnaskedWaited: what waits for the messages before it asks for them.
-func TestUnaskedWaited(t *testing.T) {
+// TestUnrequestedWaited: work requests and states that wait for the messages before them request an acknowledgement.
+func TestUnrequestedWaited(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		do   func(b *bench) error
@@ -365,9 +363,9 @@ func TestUnaskedWaited(t *testing.T) {
 	}
 }
 
-// TestAlwaysAsks: nobody waits for a probe that does not come, or is about to be
-// told anyway.
-func TestAlwaysAsks(t *testing.T) {
+// TestAlwaysRequests: messages request an acknowledgement if the send queue is small, if a completion depends on it,
+// or if the configuration says so.
+func TestAlwaysRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		c    pairConfig

@@ -73,8 +73,8 @@ func (l *lender) Commit() {
 	l.node.Commit()
 }
 
-// TestInPlace: what is sent in place is bit by bit what is sent by copying, whatever is
-// lost on the way, and nothing but first transmissions of reliable requests is.
+// TestInPlace: packets that are sent in place equal those that are sent by copying, also if packets are lost. Only
+// first transmissions of reliable requests are sent in place.
 func TestInPlace(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		for seed := range uint64(40) {

@@ -38,10 +38,9 @@ var marks = [...]int{0, 8, piece/2 - 4, piece - 8}
 
 func mark(i, k int) uint64 { return uint64(i+1)<<32 | uint64(k+1) }
 
-// TestLargest READs and WRITEs as much as a message may have, 2 GiB. One end has
-// it in one region of memory that is mostly never touched, the other as the same
-// memory again and again. PSNs go round, at the smallest MTU by half of their
-// space.
+// TestLargest transfers a message of the largest size, 2 GiB, by READ and WRITE. At one end it is one region of
+// memory, most of which is never touched. At the other end all elements are the same memory. PSNs wrap, and at the
+// smallest MTU the message has half of all PSNs.
 func TestLargest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a second")
@@ -124,9 +123,8 @@ func transferMost(t *testing.T, op qp.Opcode, mtu bth.MTU) {
 	}
 }
 
-// TestLargestReadRequest: a peer may ask for 2 GiB with one READ, at the smallest
-// MTU with half of all PSNs. What follows it has the PSN behind, a repeated part
-// is answered, and a repeated SEND before it is not mistaken for something new.
+// TestLargestReadRequest: a peer may request 2 GiB with one READ, at the smallest MTU with half of all PSNs. The next
+// request has the PSN behind these, and the responder answers a repeated part.
 func TestLargestReadRequest(t *testing.T) {
 	b := newBench(t, pairConfig{mtu: bth.MTU256, psnB: e0})
 	whole := huge(t, most)

@@ -125,7 +125,7 @@ func (s *sizes) check(t *testing.T, op qp.Opcode, mtu bth.MTU, size, before int,
 	}
 }
 
-// TestReadSplitLost: of a READ in several requests any packet may be lost, once.
+// TestReadSplitLost: any one packet of a READ that is split into several requests may be lost.
 func TestReadSplitLost(t *testing.T) {
 	const packets, split = 10, 3
 	for lost := range 2*packets + 8 {

@@ -83,7 +83,7 @@ func newIOInitiator(t testing.TB, n *node, rng *rand.Rand) *ioInitiator {
 	return x
 }
 
-// begin posts what makes a command: a key, and the SEND that tells it.
+// begin posts a command: the work request that makes its key, and the SEND that tells the key to the target.
 func (x *ioInitiator) begin(i int) error {
 	s, r := &x.slots[i], x.rng
 	s.seed, s.write, s.remote, s.kind = byte(r.Uint32()), r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(4)
@@ -166,7 +166,7 @@ func b2i(b bool) byte {
 	return 0
 }
 
-// turn does what has become possible.
+// advance handles completions and begins commands.
 func (x *ioInitiator) advance(target int) error {
 	for _, wc := range drain(x.send) {
 		if wc.Status != cq.Success {
@@ -219,7 +219,7 @@ func (x *ioInitiator) answered(wc cq.WC) error {
 	return x.PostSend(&wr)
 }
 
-// end checks what a command has left.
+// end checks the memory and the key of a command that is done.
 func (x *ioInitiator) end(s *ioSlot) error {
 	if _, _, f := x.mem.Remote(x.pd, x.Num(), s.key, s.region.Addr()+uint64(s.off), 1, 0); f != mr.BadKey {
 		return fmt.Errorf("kind %d: the key is not dead: %v", s.kind, f)
@@ -234,7 +234,7 @@ func (x *ioInitiator) end(s *ioSlot) error {
 	return nil
 }
 
-// ioTarget obeys the commands.
+// ioTarget executes the commands.
 type ioTarget struct {
 	*node
 	rng   *rand.Rand
@@ -306,8 +306,7 @@ func (x *ioTarget) obey(i int) error {
 	return x.answer(i)
 }
 
-// answer tells that a command is done, in the order of the send queue behind
-// its data.
+// answer posts the SEND that reports a command as done. It follows the data in the send queue.
 func (x *ioTarget) answer(i int) error {
 	at := ioSlots*ioSize + i*cmdSize
 	copy(x.mem[at:at+cmdSize], x.cmds[i][:])
@@ -336,7 +335,7 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 	a, b := newIOInitiator(t, na, rng), newIOTarget(t, nb, rng)
 	const commands = 40
 	for range 200_000 {
-		if err := a.turn(commands); err != nil {
+		if err := a.advance(commands); err != nil {
 			return a.cycles, err
 		}
 		if err := b.advance(); err != nil {
@@ -368,8 +367,7 @@ func simulateIO(t testing.TB, seed uint64) (cycles int, err error) {
 	return a.cycles, fmt.Errorf("no end in sight after %d commands and %v", a.cycles, w.now)
 }
 
-// TestSimLocal runs commands over networks that lose, duplicate, reorder and
-// corrupt.
+// TestSimLocal runs commands over networks that lose, duplicate, reorder and corrupt packets.
 func TestSimLocal(t *testing.T) {
 	seeds := uint64(*simSeeds) * 2 / 15
 	if testing.Short() || raceEnabled {

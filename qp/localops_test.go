@@ -151,8 +151,7 @@ func TestLocalPostErrors(t *testing.T) {
 	}
 }
 
-// TestLocalOrder: local operations are executed in their turn, send nothing,
-// take no PSN, and complete in order.
+// TestLocalOrder: local operations are executed and complete in order, send nothing and take no PSN.
 func TestLocalOrder(t *testing.T) {
 	b := newBinder(t, pairConfig{psnA: s0})
 	b.post(send(b.m, 1))
@@ -194,7 +193,7 @@ func TestLocalOrder(t *testing.T) {
 	}
 }
 
-// TestLocalGoBack: what is sent again passes over what was executed.
+// TestLocalGoBack: a requester that goes back skips local operations that were executed.
 func TestLocalGoBack(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -218,7 +217,7 @@ func TestLocalGoBack(t *testing.T) {
 			b.post(b.regWR())
 			b.post(send(b.m, 1))
 			b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCSendOnly, s0.Add(1)}, line{bth.RCSendOnly, s0.Add(2)})
-			// The peer invalidates what was made: a second execution would show.
+			// The peer invalidates both keys: a second execution would make them valid again.
 			b.inject(packet{op: bth.RCSendOnlyInv, imm: uint32(b.w2.RKey())})
 			b.inject(packet{op: bth.RCSendOnlyInv, psn: 1, imm: uint32(b.fast.RKey())})
 			b.wantSilence()
@@ -252,8 +251,8 @@ func (s *oneByOne) Begin(p *frame.Path, n int) ([]byte, bth.CRC, bool) {
 	return s.bench.Begin(p, n)
 }
 
-// TestLocalGoBackHalfWay: an acknowledgement that completes what transmission
-// stands at, after going back, leaves it at the right place.
+// TestLocalGoBackHalfWay: after going back, an acknowledgement completes the work request that is to be sent next.
+// Transmission then continues at the right place.
 func TestLocalGoBackHalfWay(t *testing.T) {
 	for again := range 3 { // packets sent again when the acknowledgement comes
 		for acked := range 3 { // how far it reaches
@@ -300,8 +299,8 @@ func TestLocalFence(t *testing.T) {
 	}
 }
 
-// TestLocalErrors: MW_BIND_ERR after those before are complete; those behind
-// are flushed and not executed.
+// TestLocalErrors: a local operation that fails completes with MW_BIND_ERR after the work requests before it. Those
+// behind it are flushed and not executed.
 func TestLocalErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -391,8 +390,8 @@ func TestLocalErrors(t *testing.T) {
 	}
 }
 
-// TestLocalFlush: a bind that was executed while a SEND before it was
-// outstanding is flushed when that fails; the window is bound.
+// TestLocalFlush: a bind that was executed while a SEND before it was outstanding is flushed when that SEND fails.
+// The window is bound all the same.
 func TestLocalFlush(t *testing.T) {
 	b := newBinder(t, pairConfig{psnA: s0})
 	b.post(send(b.m, 1))
@@ -450,8 +449,8 @@ func TestLocalDrain(t *testing.T) {
 	}
 }
 
-// TestWindowTraffic: what a peer may do through a window, and through no other
-// queue pair.
+// TestWindowTraffic: the accesses that a peer may make through a window, and that it may make through no other queue
+// pair.
 func TestWindowTraffic(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -529,8 +528,8 @@ func TestRemoteInvalidate(t *testing.T) {
 	b.wantState(qp.RTS)
 }
 
-// TestRemoteInvalidateErrors: what cannot be invalidated is the receiver's
-// error; the SEND is acknowledged.
+// TestRemoteInvalidateErrors: if the receiver of a SEND_WITH_INV cannot invalidate the key, that is an error of the
+// receiver. The SEND is acknowledged.
 func TestRemoteInvalidateErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -585,7 +584,7 @@ func TestReadThroughRevokedWindow(t *testing.T) {
 	b.wantState(qp.Err)
 }
 
-// TestLocalAccess: a fast registration and its L_Key gather and scatter.
+// TestLocalAccess: work requests gather from a fast registration and scatter to it, by its L_Key.
 func TestLocalAccess(t *testing.T) {
 	b := newBinder(t, pairConfig{psnA: s0})
 	for i := range b.mem {

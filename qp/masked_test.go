@@ -41,8 +41,8 @@ func TestMaskedErrors(t *testing.T) {
 	checkRefusals(t, table)
 }
 
-// TestMaskedResponder: operands of every size, the old value in the low bytes
-// of the answer, and once only.
+// TestMaskedResponder: operands of every size. The answer has the old value in its low bytes. A duplicate is not
+// executed again.
 func TestMaskedResponder(t *testing.T) {
 	b, mem, region := server(t, pairConfig{masked: true})
 	psn := e0
@@ -88,7 +88,7 @@ func TestMaskedResponder(t *testing.T) {
 	}
 }
 
-// TestMaskedRequester: what goes out, and where the answer goes.
+// TestMaskedRequester: the fields of the requests, and the memory that the answers change.
 func TestMaskedRequester(t *testing.T) {
 	b, mem, m := client(t, pairConfig{masked: true})
 	b.post(qp.SendWR{Opcode: qp.MaskedCompareSwap, SG: []mr.SGE{m.SGE(0, 2)}, RemoteAddr: 0x1006, RKey: 0x77,
@@ -122,9 +122,8 @@ func TestMaskedRequester(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestMaskedDisabled: a queue pair that has not enabled masked atomics drops
-// them, as one that does not know them; the requester's retries run out. It
-// cannot send any.
+// TestMaskedDisabled: a queue pair that has not enabled masked atomics drops them, like a stack that does not know
+// them. The requester's retries run out. Such a queue pair cannot send masked atomics.
 func TestMaskedDisabled(t *testing.T) {
 	b, mem, region := server(t, pairConfig{})
 	b.inject(packet{op: bth.MaskedFetchAdd, psn: e0, va: region.Addr(), key: region.RKey(), swap: 1, size: 8})

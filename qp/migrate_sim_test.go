@@ -58,7 +58,7 @@ func newOperator(t testing.TB, w *network, seed uint64, left int, a, b *node) *o
 	// alternate one again.
 	o.hasty = o.rng.IntN(3) == 0 && w.imp.reorder+w.imp.dup == 0
 	o.at = o.rng.IntN(30)
-	w.turn, w.drop = o.turn, o.drop
+	w.advance, w.drop = o.act, o.drop
 	return o
 }
 
@@ -67,7 +67,7 @@ func (o *operator) path(i int, other uint64) *frame.Path {
 	return o.paths[i][(o.nodes[i].cnt.PathMigrations+other)%2]
 }
 
-func (o *operator) turn() {
+func (o *operator) act() {
 	a, b := o.nodes[0], o.nodes[1]
 	even := a.cnt.PathMigrations == b.cnt.PathMigrations
 	if even && a.MigState() != qp.Armed {

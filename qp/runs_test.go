@@ -239,7 +239,7 @@ func TestRepairsAreFound(t *testing.T) {
 			h := fnv.New64a()
 			x.tap = func(b []byte) { fmt.Fprint(h, x.now, len(b)); h.Write(b[42:54]) } // addresses of memory differ
 			if i == 1 {
-				x.turn = func() { x.ends[0].LookForRepairs(); x.ends[1].LookForRepairs() }
+				x.advance = func() { x.ends[0].LookForRepairs(); x.ends[1].LookForRepairs() }
 				x.rewrite = func(to *node, b []byte) []byte { to.LookForRepairs(); return b }
 			}
 			for range 300 {

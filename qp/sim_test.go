@@ -44,7 +44,7 @@ type network struct {
 	poll func() error
 	// turn, when set, is called whenever the engines are about to send: time
 	// for an operator to act.
-	turn func()
+	advance func()
 	// verdict, when set, judges a finished simulation of the model instead of
 	// quiet.
 	verdict func() error
@@ -187,7 +187,7 @@ func (w *network) deliver(d delivery) {
 
 // pump lets both engines send until they have nothing more.
 func (w *network) pump(nodes ...*node) {
-	if w.turn != nil {
+	if w.advance != nil {
 		w.advance()
 	}
 	for _, n := range nodes {
