@@ -33,8 +33,7 @@ var migCauses = []struct {
 	{name: "a migrates, then the path dies", migrate: [2]bool{true, false}, cut: [2]bool{true, true}},
 }
 
-// operator prepares and causes migrations of a pair with two paths while it
-// talks.
+// operator prepares and causes migrations of a pair with two paths while the pair exchanges messages.
 type operator struct {
 	t      testing.TB
 	w      *network
@@ -42,7 +41,7 @@ type operator struct {
 	nodes  [2]*node
 	paths  [2][2]*frame.Path // of each node
 	dead   [2]*frame.Path    // of each node: the path that loses all it sends
-	hasty  bool              // a node re-arms as soon as it has migrated, whatever the peer does
+	rearms bool              // a node re-arms as soon as it has migrated, whatever the state of the peer
 	seen   uint64            // migrations so far, of both nodes
 	calm   mono.Time         // when all that was sent before the last one has arrived
 	cuts   bool              // paths die, too: RC only
@@ -54,9 +53,8 @@ type operator struct {
 func newOperator(t testing.TB, w *network, seed uint64, left int, a, b *node) *operator {
 	o := &operator{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 4)), nodes: [2]*node{a, b}, left: left, cuts: a.Type() == qp.RC}
 	o.paths = [2][2]*frame.Path{{a.path, over(a, b, 78)}, {b.path, over(b, a, 78)}}
-	// Haste is safe only where no old packet can arrive over a path that is the
-	// alternate one again.
-	o.hasty = o.rng.IntN(3) == 0 && w.imp.reorder+w.imp.dup == 0
+	// A node may re-arm at once only if no old packet can arrive over a path that is the alternate one again.
+	o.rearms = o.rng.IntN(3) == 0 && w.imp.reorder+w.imp.dup == 0
 	o.at = o.rng.IntN(30)
 	w.advance, w.drop = o.act, o.drop
 	return o
@@ -80,7 +78,7 @@ func (o *operator) act() {
 		o.seen, o.calm = n, o.w.now.Add(o.w.imp.delay+2*o.w.imp.jitter+1)
 	}
 	for i, n := range o.nodes {
-		ready := o.rng.IntN(4) == 0 && even && o.w.now >= o.calm || o.hasty && n.cnt.PathMigrations > 0
+		ready := o.rng.IntN(4) == 0 && even && o.w.now >= o.calm || o.rearms && n.cnt.PathMigrations > 0
 		if n.MigState() == qp.Migrated && n.State() == qp.RTS && ready {
 			attr := qp.Attr{AltAV: qp.NewAH(o.path(i, 1)), AltPort: 1, AltTimeout: 8, PathMigState: qp.Rearm}
 			must(0, n.Modify(&attr, qp.AttrAltPath|qp.AttrPathMigState))
@@ -108,7 +106,7 @@ func (o *operator) act() {
 	o.at = o.w.sent + o.rng.IntN(30)
 }
 
-// drop loses what goes over a dead path, and looks at the M bit of everything.
+// drop loses packets over a dead path, and checks the M bit of all packets.
 func (o *operator) drop(p *frame.Packet) bool {
 	i := 0
 	if p.DestQPN() == o.nodes[0].Num() {
@@ -125,9 +123,8 @@ func (o *operator) drop(p *frame.Packet) bool {
 	return d != nil && p.Dst == d.Config().Dst && p.Src == d.Config().Src
 }
 
-// verdict lets both ends say something once more, which makes an end that has
-// nothing left to send notice the migration of the other, and then expects
-// them on the same path, with one event for every migration.
+// verdict lets both ends send once more. So an end that has nothing left to send notices the migration of the other.
+// Then both must be on the same path, with one event for every migration.
 func (o *operator) verdict() error {
 	if o.broken != nil {
 		return o.broken
@@ -171,9 +168,9 @@ func (o *operator) agree() error {
 	return nil
 }
 
-// TestSimMigration runs the model of TestSimRC while the paths of the pair die
-// and come back and the programs migrate: still everything happens in order
-// and exactly once, and both ends follow each other.
+// TestSimMigration runs the model of TestSimRC while the paths of the pair die and come back and the programs
+// migrate. Still all operations are executed in order and exactly once, and each end follows the migrations of the
+// other.
 func TestSimMigration(t *testing.T) {
 	seeds, migrations := 0, 0
 	runSeeds(t, func(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (*network, [][2]*actor) {
@@ -221,7 +218,7 @@ func TestSimMigrationUC(t *testing.T) {
 		}
 		if perfect {
 			o.left = 0
-			for _, e := range ends { // whoever has migrated last may not have said so yet
+			for _, e := range ends { // the other end may not know of the last migration yet
 				must(0, e.PostSend(&qp.SendWR{Opcode: qp.Write}))
 			}
 			for w.step(a, b) {
@@ -275,7 +272,7 @@ func (k *talker) say(rng *rand.Rand) bool {
 	return true
 }
 
-// check looks at what arrived from another talker: whole, in order, once.
+// check checks that the messages from another talker arrived whole, in order and once.
 func (k *talker) check(from *talker) (arrived int, err error) {
 	last := -1
 	for slot, wc := range drain(k.recv) {

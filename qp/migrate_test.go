@@ -121,8 +121,8 @@ func (v *mover) take(path *frame.Path, moved bool) {
 	v.sent()
 }
 
-// TestMigrationModify is the table of what a program may ask for: from every
-// state, in every state of the queue pair that takes the attribute.
+// TestMigrationModify is the table of the states that a program may request: from every migration state, and in every
+// state of the queue pair that accepts the attribute.
 func TestMigrationModify(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		for _, c := range []struct {
@@ -263,7 +263,7 @@ func TestMigrationPackets(t *testing.T) {
 		{qp.Rearm, primary, false, ahead, true, qp.Rearm, 0},
 		{qp.Rearm, primary, true, now, true, qp.Rearm, 0},
 		{qp.Rearm, alternate, false, now, false, qp.Rearm, 0},
-		{qp.Rearm, alternate, true, now, true, qp.Migrated, qp.EventPathMig}, // it was ARMED: we missed that
+		{qp.Rearm, alternate, true, now, true, qp.Migrated, qp.EventPathMig}, // the peer was ARMED: its packet with M=0 was lost
 		{qp.Rearm, alternate, true, ahead, false, qp.Rearm, 0},
 		{qp.Rearm, alternate, true, late, false, qp.Rearm, 0},
 		{qp.Rearm, elsewhere, true, now, false, qp.Rearm, 0},
@@ -274,7 +274,7 @@ func TestMigrationPackets(t *testing.T) {
 		{qp.Armed, primary, false, late, true, qp.Armed, 0},
 		{qp.Armed, primary, true, now, true, qp.Armed, qp.EventPathMigErr},
 		{qp.Armed, primary, true, late, true, qp.Armed, 0},
-		{qp.Armed, primary, true, ahead, true, qp.Armed, 0}, // one before it may tell the truth
+		{qp.Armed, primary, true, ahead, true, qp.Armed, 0}, // a missing packet before it may come over the alternate path
 		{qp.Armed, alternate, true, now, true, qp.Migrated, qp.EventPathMig},
 		{qp.Armed, alternate, true, late, true, qp.Migrated, qp.EventPathMig},
 		{qp.Armed, alternate, true, ahead, true, qp.Migrated, qp.EventPathMig},
@@ -310,8 +310,8 @@ func TestMigrationPackets(t *testing.T) {
 	}
 }
 
-// TestMigrationAnswers: acknowledgements carry the M bit too. A requester that
-// sees nothing else of its peer is armed and migrated by them.
+// TestMigrationAnswers: acknowledgements have the M bit, too. They arm and migrate a requester that gets no other
+// packets of its peer.
 func TestMigrationAnswers(t *testing.T) {
 	answer := func(psn bth.PSN, moved bool) packet {
 		return packet{op: bth.RCAck, psn: psn, syndrome: bth.AckNoCredits, moved: moved}
@@ -397,9 +397,8 @@ func TestMigrationAutomatic(t *testing.T) {
 	}
 }
 
-// TestMigrationCauses: sequence NAKs and missing answers use up retries like
-// the timer does and lead to the alternate path; RNR NAKs do not, the peer is
-// there. A queue pair that is not ARMED fails as ever.
+// TestMigrationCauses: sequence NAKs and missing answers use up retries like the timer does, and lead to the
+// alternate path. RNR NAKs do not, because they show that the path works. A queue pair that is not ARMED fails.
 func TestMigrationCauses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -437,8 +436,8 @@ func TestMigrationCauses(t *testing.T) {
 	}
 }
 
-// TestMigrationQuery: what a query shows before, armed and after; the
-// alternate path is used up.
+// TestMigrationQuery: the paths that Query returns while ARMED and after the migration, when there is no alternate
+// path any more.
 func TestMigrationQuery(t *testing.T) {
 	v := newMover(t, qp.Armed, pairConfig{})
 	a, _ := v.Query()
@@ -461,7 +460,7 @@ func TestMigrationQuery(t *testing.T) {
 	}
 }
 
-// TestMigrationRearm: there and back again, on one engine.
+// TestMigrationRearm: a queue pair migrates to the alternate path and back, several times.
 func TestMigrationRearm(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		v := newMover(t, qp.Armed, pairConfig{typ: typ})
@@ -483,7 +482,7 @@ func TestMigrationRearm(t *testing.T) {
 			v.wantMig(qp.Rearm)
 			v.take(alt, false)
 			v.wantMig(qp.Armed)
-			v.injectOver(primary, v.next(false)) // beyond belief
+			v.injectOver(primary, v.next(false)) // refused: the old path is the alternate one now
 			if n := len(drain(v.recv)); n != 0 {
 				t.Fatalf("%d receives", n)
 			}
@@ -495,8 +494,8 @@ func TestMigrationRearm(t *testing.T) {
 	}
 }
 
-// TestMigrationUnheard: a program that sets REARM at once does not keep the
-// news from the peer: M stays set until a packet has come over the new path.
+// TestMigrationUnheard: a program may set REARM at once after a migration. M stays set until a packet has come over
+// the new path, so the peer learns of the migration.
 func TestMigrationUnheard(t *testing.T) {
 	v := newMover(t, qp.Armed, pairConfig{})
 	must(0, v.setMig(qp.Migrated))
@@ -540,8 +539,8 @@ func TestMigrationLateUC(t *testing.T) {
 	v.take(v.peerPrimary, false)
 }
 
-// TestMigrationSameAddresses: an alternate path may differ in the UDP source
-// port alone, which leads another way through a network that balances by it.
+// TestMigrationSameAddresses: an alternate path may differ only in the UDP source port. A network that balances by
+// ports then uses another route.
 func TestMigrationSameAddresses(t *testing.T) {
 	v := newMover(t, qp.Migrated, pairConfig{})
 	c := v.primary.Config()
@@ -569,8 +568,8 @@ func TestMigrationErr(t *testing.T) {
 	v.wantMig(qp.Armed)
 }
 
-// TestMigrationNewPrimary: setting the primary path in SQD ends what was left
-// of an earlier migration.
+// TestMigrationNewPrimary: after a new primary path was set in SQD, packets over the paths of an earlier migration
+// are refused.
 func TestMigrationNewPrimary(t *testing.T) {
 	v := newMover(t, qp.Armed, pairConfig{})
 	must(0, v.setMig(qp.Migrated))

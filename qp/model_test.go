@@ -28,7 +28,7 @@ const (
 	recvSize   = 40 << 10
 )
 
-// operation is one work request of the model with what must come of it.
+// operation is one work request of the model with its expected results.
 type operation struct {
 	wr      qp.SendWR
 	silent  bool   // unsignaled: no completion on success
@@ -109,7 +109,7 @@ func (p *pool) fill() {
 	p.free = p.free[:0]
 }
 
-// turn posts again what has been used.
+// advance posts the used buffers again.
 func (p *pool) advance() {
 	if !p.reluctant || p.rng.IntN(4) == 0 {
 		p.fill()
@@ -296,7 +296,7 @@ func addByBits(x, add, mask uint64) (sum uint64) {
 	return sum
 }
 
-// number is where in eight bytes a number of n has to be, to be theirs, too.
+// number returns the part of word that has its n least significant bytes, in host byte order.
 func number(word *[8]byte, n int) []byte {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		return word[8-n:]
@@ -384,7 +384,7 @@ func (o *operation) consumesRecv() bool {
 	return false
 }
 
-// turn lets the actor do what an application does: post, poll, repost.
+// advance lets the actor do what an application does: post, poll, repost.
 func (a *actor) advance() error {
 	for a.posted < len(a.ops) && a.rng.IntN(3) > 0 {
 		if sends, _ := a.Outstanding(); sends >= 60 {
@@ -428,9 +428,8 @@ func (a *actor) completed(wc cq.WC) error {
 	return nil
 }
 
-// received checks a receive completion against the peer's operations. Receives
-// are taken in the order they were posted: from a queue of its own a queue pair
-// gets every one, from a shared one the others' are missing.
+// received checks a receive completion against the peer's operations. Receives are taken in the order in which they
+// were posted. A queue pair takes all receives of its own queue, but only some of a shared one.
 func (a *actor) received(in *inbox, wc cq.WC) error {
 	buf, ok := in.complete(wc.ID)
 	inOrder := wc.ID == uint64(in.done) || in.shared && (in.done == 0 || wc.ID > in.last)

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// What somebody sees who watches a requester: its place, what is in flight, and what went wrong.
+// TestObserveRequester: the PSNs, the packets in flight and the incidents of a requester.
 func TestObserveRequester(t *testing.T) {
 	b, _, m := client(t, pairConfig{retry: 3, timeout: 14, rnr: 3})
 	first := b.Observe()
@@ -44,7 +44,7 @@ func TestObserveRequester(t *testing.T) {
 	b.wantDone(cq.Success, cq.RemAccessErr)
 }
 
-// What somebody sees who watches a responder.
+// TestObserveResponder: the PSNs, the messages and the incidents of a responder.
 func TestObserveResponder(t *testing.T) {
 	b, _, _ := client(t, pairConfig{})
 	at := b.Observe().Expected
@@ -62,7 +62,7 @@ func TestObserveResponder(t *testing.T) {
 	}
 }
 
-// The incidents of congestion: marks and CNPs, and the rate that they leave.
+// TestObserveCongestion: the incidents of congestion are marks and CNPs, and the rate falls.
 func TestObserveCongestion(t *testing.T) {
 	b, _, _ := client(t, pairConfig{cc: &qp.DCQCN{LineRate: qp.Gbps}})
 	at := b.Observe().Expected
@@ -73,7 +73,8 @@ func TestObserveCongestion(t *testing.T) {
 	}
 }
 
-// The payload of a requester: what is acknowledged counts as sent, what has come as received, and nothing that has failed.
+// TestObserveBytesRequester: acknowledged payload counts as sent, READ data that has arrived as received, and failed
+// work requests count nothing.
 func TestObserveBytesRequester(t *testing.T) {
 	b, _, m := client(t, pairConfig{mtu: bth.MTU1024, retry: 3, timeout: 14, rnr: 3})
 	want := func(when string, sent, received uint64) {
@@ -107,7 +108,8 @@ func TestObserveBytesRequester(t *testing.T) {
 	want("after RESET", 2500, 1500)
 }
 
-// The payload of a responder: what has come of a message counts, and what has left of READ responses; duplicates do not.
+// TestObserveBytesResponder: the payload of a message counts packet by packet, and so do READ responses that have
+// left. Duplicates do not count.
 func TestObserveBytesResponder(t *testing.T) {
 	b, _, m := client(t, pairConfig{mtu: bth.MTU1024})
 	want := func(when string, sent, received uint64) {
@@ -142,7 +144,7 @@ func TestObserveBytesResponder(t *testing.T) {
 	want("the READ comes again", 3000, 2530)
 }
 
-// Datagrams count when they leave and when they arrive, and each is a message.
+// TestObserveDatagrams: datagrams count when they leave and when they arrive, and each is a message.
 func TestObserveDatagrams(t *testing.T) {
 	b, _, m := client(t, pairConfig{typ: qp.UD})
 	if err := b.PostRecv(&qp.RecvWR{SG: []mr.SGE{m.SGE(0, 4096)}}); err != nil {

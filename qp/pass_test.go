@@ -8,9 +8,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestPassOfOldPath: a packet like the one before is not compared with the peer again, but
-// not after the queue pair has got another path, or another peer. The second packet then
-// counts as what it is.
+// TestPassOfOldPath: a packet like the one before is not compared with the peer again. This ends when the queue pair
+// gets another path or another peer: the next packet over the old path is refused.
 func TestPassOfOldPath(t *testing.T) {
 	for _, c := range []struct {
 		name   string

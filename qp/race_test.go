@@ -2,6 +2,6 @@
 
 package qp_test
 
-// raceEnabled makes simulations shorter under the race detector: a simulation is one
-// goroutine, and what they find is found without it.
+// raceEnabled makes simulations shorter under the race detector. A simulation is one goroutine, so the detector finds
+// nothing in it.
 const raceEnabled = true

@@ -42,7 +42,7 @@ type network struct {
 	rewrite func(to *node, b []byte) []byte
 	// poll, when set, polls the completion queues that are no single actor's.
 	poll func() error
-	// turn, when set, is called whenever the engines are about to send: time
+	// advance, when set, is called whenever the engines are about to send: time
 	// for an operator to act.
 	advance func()
 	// verdict, when set, judges a finished simulation of the model instead of
