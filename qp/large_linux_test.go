@@ -155,8 +155,8 @@ func TestHoldBehindLongestREAD(t *testing.T) {
 	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1), payload: []byte("held")})
 	b.sent()
 	whole := must(b.mem.Register(b.pd, huge(t, most), mr.RemoteRead, mr.Options{}))
-	b.hold(packet{op: bth.RCReadRequest, psn: e0, va: whole.Addr(), key: whole.RKey(), length: most})
-	b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(most / 256), payload: []byte("next")})
+	b.handle(packet{op: bth.RCReadRequest, psn: e0, va: whole.Addr(), key: whole.RKey(), length: most})
+	b.handle(packet{op: bth.RCSendOnly, psn: e0.Add(most / 256), payload: []byte("next")})
 	if n := len(drain(b.recv)); n != 1 {
 		t.Errorf("%d receives complete, want that of the SEND behind the READ", n)
 	}

@@ -38,8 +38,8 @@ func (b *bench) wantPart(first, last int) {
 	b.wantSilence()
 }
 
-// TestReadRepair: what comes behind a missing response is kept, and only the missing part is
-// asked for again, whatever opcode its answer has.
+// TestReadRepair: responses behind a missing one are kept, and only the missing part is requested again. The answer
+// to it may have any opcode.
 func TestReadRepair(t *testing.T) {
 	for _, again := range []bth.Opcode{bth.RCReadResponseFirst, bth.RCReadResponseMiddle, bth.RCReadResponseLast, bth.RCReadResponseOnly} {
 		b, mem, data, m := repairing(t, pairConfig{})
@@ -108,8 +108,8 @@ func TestReadRepairOrder(t *testing.T) {
 	b.wantSent(line{bth.RCReadRequest, s0.Add(3)}, line{bth.RCReadRequest, s0.Add(5)})
 }
 
-// TestReadRepairAmong: a SEND between READs whose responses are missing completes in its order,
-// an atomic is asked for as it is, and credits come back in order.
+// TestReadRepairAmong: a SEND between READs whose responses are missing completes in order, a missing atomic is sent
+// again, and credits return in order.
 func TestReadRepairAmong(t *testing.T) {
 	b, mem, data, m := repairing(t, pairConfig{rd: 3})
 	b.post(read(m, 2048))
@@ -137,8 +137,8 @@ func TestReadRepairAmong(t *testing.T) {
 	}
 }
 
-// TestReadRepairRefuses: an early response that does not fit is as if it had not come, and an
-// error in it is one only in its turn.
+// TestReadRepairRefuses: the requester ignores an early response that does not fit. When such a response arrives in
+// order, it is an error.
 func TestReadRepairRefuses(t *testing.T) {
 	for name, bad := range map[string]packet{
 		"short":            {op: bth.RCReadResponseLast, psn: s0.Add(2), syndrome: bth.AckNoCredits, payload: make([]byte, 1000)},
@@ -203,8 +203,7 @@ func TestReadRepairTimers(t *testing.T) {
 	}
 }
 
-// TestReadRepairWithoutRetries: without retries or without an ACK timer the requester goes back, or
-// gives up, as the standard has it.
+// TestReadRepairWithoutRetries: without retries, a missing response fails the queue pair as the standard has it.
 func TestReadRepairWithoutRetries(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{retry: none})
 	b.post(read(m, 2048))
@@ -234,8 +233,7 @@ func TestReadRepairNAK(t *testing.T) {
 	b.wantSent(line{bth.RCReadRequest, s0.Add(6)})
 }
 
-// TestReadRepairMany: with more missing parts than are noted nothing is lost, and all state is
-// given back at the end.
+// TestReadRepairMany: a READ completes even if more parts are missing than the requester notes.
 func TestReadRepairMany(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{mtu: bth.MTU256})
 	const n = 100
@@ -265,7 +263,7 @@ func TestReadRepairMany(t *testing.T) {
 	b.wantDone(cq.Success)
 }
 
-// dropping is a wire that loses every seventh packet, but one of the first two.
+// dropping is a wire that loses one of seven packets: the third, the tenth, and so on.
 type dropping struct {
 	*wire
 	sent int
@@ -318,8 +316,8 @@ func TestReadRepairNoAllocations(t *testing.T) {
 	}
 }
 
-// TestNAKInsideREAD: a NAK for a PSN in the middle of a READ, which no responder may send,
-// costs no credit for good: what waits for the READs is sent when they are complete.
+// TestNAKInsideREAD: no responder may send a NAK for a PSN in the middle of a READ. Such a NAK costs no credit for
+// ever: a request that waits for the READs leaves when they are complete.
 func TestNAKInsideREAD(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{rd: 2, timeout: 14})
 	b.timed(send(m, 1), s0)
@@ -379,8 +377,8 @@ func TestReadRepairGranted(t *testing.T) {
 	}
 }
 
-// TestReadRepairPlaces: data go to their place although the first response to a READ came early. The place in the list
-// of the READ before, which had the same slot of the send queue, counts no more.
+// TestReadRepairPlaces: data are written to the right place even if the first response to a READ came early. The
+// position in the list of an earlier READ with the same slot of the send queue is not used.
 func TestReadRepairPlaces(t *testing.T) {
 	b, mem, data, m := repairing(t, pairConfig{})
 	psn := s0

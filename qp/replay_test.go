@@ -27,8 +27,7 @@ func replay(t *testing.T, with cast, seed uint64) int {
 	return n
 }
 
-// captureTo starts a pcap file and returns what adds a frame to it, with the
-// time of the simulation.
+// captureTo starts a pcap file and returns a function that adds a frame to it, with the time of the simulation.
 func captureTo(pcap *bytes.Buffer, w *network) func(b []byte) {
 	header := make([]byte, 24)
 	binary.LittleEndian.PutUint32(header[0:], 0xA1B23C4D) // nanoseconds

@@ -57,7 +57,7 @@ func (b *bench) wantDone(want ...cq.Status) {
 	}
 }
 
-// expire moves time to the next deadline but those of probes.
+// expire moves time to the next deadline that is not one of a probe.
 func (b *bench) expire() {
 	b.t.Helper()
 	d := b.RetryTimeout()
@@ -109,8 +109,8 @@ func TestRequesterAck(t *testing.T) {
 	}
 }
 
-// TestRequesterSequenceNAK: go back to the PSN of the NAK, in the middle of a
-// message, once; what comes before it is acknowledged.
+// TestRequesterSequenceNAK: the requester goes back to the PSN of the NAK, in the middle of a message, once. The NAK
+// acknowledges the packets before it.
 func TestRequesterSequenceNAK(t *testing.T) {
 	b, _, m := client(t, pairConfig{})
 	b.post(send(m, 100))
@@ -140,8 +140,7 @@ func TestRequesterTimeout(t *testing.T) {
 	b.wantState(qp.Err)
 }
 
-// TestRequesterRNR: wait for the time in the NAK, not less; rnr_retry 1 means
-// two transmissions.
+// TestRequesterRNR: the requester waits for the time in the NAK, not less. rnr_retry 1 means two transmissions.
 func TestRequesterRNR(t *testing.T) {
 	b, _, m := client(t, pairConfig{rnr: 1})
 	b.post(send(m, 1))
@@ -153,7 +152,7 @@ func TestRequesterRNR(t *testing.T) {
 		t.Errorf("waits %v", d)
 	}
 	b.inject(nak(bth.RNR(12), s0))     // a copy changes nothing
-	b.inject(nak(bth.NAKSequence, s0)) // rxe says this about the one behind
+	b.inject(nak(bth.NAKSequence, s0)) // rxe sends this for the packet behind
 	b.wantSilence()
 	b.expire()
 	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCSendOnly, s0.Add(1)})
@@ -161,9 +160,8 @@ func TestRequesterRNR(t *testing.T) {
 	b.wantDone(cq.RNRRetryExcErr, cq.WRFlushErr)
 }
 
-// TestRequesterRNRReloads: a peer that is not ready has received the packet, so
-// that transport retries start over. rxe reports each packet behind it as out of
-// sequence, too late for a short wait to cover it.
+// TestRequesterRNRReloads: a peer that is not ready has received the packet, so the transport retries start over. rxe
+// sends a sequence NAK for each packet behind it, which may arrive after a short wait has ended.
 func TestRequesterRNRReloads(t *testing.T) {
 	b, _, m := client(t, pairConfig{rnr: 7, retry: 2})
 	b.post(send(m, 2000))
@@ -179,8 +177,8 @@ func TestRequesterRNRReloads(t *testing.T) {
 	b.wantDone(cq.Success)
 }
 
-// TestRequesterFatalNAK: the status of the work request that was hit; those
-// before it are complete, those behind it flushed.
+// TestRequesterFatalNAK: a fatal NAK gives its work request a status. The work requests before it are complete, those
+// behind it are flushed.
 func TestRequesterFatalNAK(t *testing.T) {
 	for _, c := range []struct {
 		s    bth.Syndrome
@@ -198,9 +196,8 @@ func TestRequesterFatalNAK(t *testing.T) {
 	}
 }
 
-// TestRequesterRead: responses are placed in PSN order; a missing one makes
-// the requester ask for exactly the rest; both FIRST and MIDDLE are taken
-// where the repeated answer begins.
+// TestRequesterRead: responses are placed in PSN order. If one is missing, the requester requests exactly the rest.
+// The repeated answer may begin with FIRST or MIDDLE.
 func TestRequesterRead(t *testing.T) {
 	for _, again := range []bth.Opcode{bth.RCReadResponseFirst, bth.RCReadResponseMiddle} {
 		b, mem, m := client(t, pairConfig{})
@@ -239,11 +236,8 @@ func TestRequesterImpliedNAK(t *testing.T) {
 	b.wantSilence()
 }
 
-// TestRequesterLimits: at most MaxRdAtomic READs on the wire, at most the
-// window of packets, an acknowledgement asked for at least every 32.
-// TestRequesterSlowPeer: a peer that still answers what came before a timeout has
-// lost nothing anew. It is neither asked again at once nor given up before its time,
-// which is four times the timeout at the most.
+// TestRequesterSlowPeer: a peer that still answers packets from before a timeout has lost nothing new. The requester
+// does not send again at once, and does not give up before four times the timeout has passed.
 func TestRequesterSlowPeer(t *testing.T) {
 	b, _, m := client(t, pairConfig{retry: 2, timeout: 14})
 	all := []line{{bth.RCFetchAdd, s0}, {bth.RCFetchAdd, s0.Add(1)}, {bth.RCFetchAdd, s0.Add(2)}}
@@ -274,7 +268,7 @@ func TestRequesterSlowPeer(t *testing.T) {
 	answer(s0.Add(2)) // after progress this is a loss
 	b.wantSent(all[1:]...)
 
-	// An answer to what is complete shows the same.
+	// An answer to a completed request has the same effect.
 	start = b.net.now
 	b.net.now = start.Add(timeout) - 1
 	answer(s0)
@@ -282,12 +276,14 @@ func TestRequesterSlowPeer(t *testing.T) {
 		t.Fatalf("the timer expires at %v, want %v", got, want)
 	}
 	b.wantSilence()
-	answer(s0.Add(10)) // but not one to what was never asked
+	answer(s0.Add(10)) // an answer to a request that was never sent has none
 	if got, want := b.RetryTimeout(), b.net.now.Add(timeout); got != want {
 		t.Fatalf("the timer expires at %v, want %v", got, want)
 	}
 }
 
+// TestRequesterLimits: at most MaxRdAtomic READs and one window of packets are in flight. At
+// least one of 32 packets has AckReq.
 func TestRequesterLimits(t *testing.T) {
 	b, _, m := client(t, pairConfig{rd: 2})
 	for range 3 {
@@ -314,7 +310,7 @@ func TestRequesterLimits(t *testing.T) {
 			t.Fatalf("32 packets without AckReq at %#x", uint32(p.PSN()))
 		}
 	}
-	// Once it was full the window wants room for a burst.
+	// A window that was full waits until it has room for a burst.
 	b.inject(ack(s0.Add(9)))
 	b.inject(ack(s0.Add(62)))
 	b.wantSilence()
@@ -324,8 +320,8 @@ func TestRequesterLimits(t *testing.T) {
 	}
 }
 
-// TestRequesterReadBursts: once as many READs as may be are outstanding, more go when an
-// eighth of them is answered, or as many as are left to send.
+// TestRequesterReadBursts: when MaxRdAtomic READs are outstanding, the next ones leave after an eighth of these is
+// answered, or after as many as are left to send.
 func TestRequesterReadBursts(t *testing.T) {
 	b, _, m := client(t, pairConfig{rd: 32})
 	for range 40 {
@@ -359,8 +355,8 @@ func TestRequesterReadBursts(t *testing.T) {
 	answer(2) // all that are left
 }
 
-// TestRequesterLateAnswers: answers to what was sent before going back are
-// taken, and do not hand out more READ credits than there are.
+// TestRequesterLateAnswers: answers to packets from before going back are accepted. They do not return more READ
+// credits than there are.
 func TestRequesterLateAnswers(t *testing.T) {
 	b, _, m := client(t, pairConfig{rd: 1})
 	for range 3 {
@@ -381,8 +377,7 @@ func TestRequesterLateAnswers(t *testing.T) {
 	b.wantSent(line{bth.RCReadRequest, s0.Add(2)})
 }
 
-// TestRequesterRNRMoot: an acknowledgement of the packet that was not ready
-// ends the wait.
+// TestRequesterRNRMoot: an acknowledgement of the packet that got the RNR NAK ends the wait.
 func TestRequesterRNRMoot(t *testing.T) {
 	b, _, m := client(t, pairConfig{})
 	b.post(send(m, 1))
@@ -394,8 +389,7 @@ func TestRequesterRNRMoot(t *testing.T) {
 	b.wantSent(line{bth.RCSendOnly, s0.Add(1)})
 }
 
-// TestRequesterSmallWindow: the packet that fills the window asks for an
-// acknowledgement, or nobody would ever open it again.
+// TestRequesterSmallWindow: the packet that fills the window has AckReq. Otherwise the window would never open again.
 func TestRequesterSmallWindow(t *testing.T) {
 	b, _, m := client(t, pairConfig{window: 3})
 	b.post(send(m, 10*1024))
@@ -437,7 +431,7 @@ func TestRequesterLocalError(t *testing.T) {
 	b.wantDone(cq.Success, cq.LocProtErr, cq.WRFlushErr)
 }
 
-// TestRequesterBadResponse: answers that do not fit what was asked.
+// TestRequesterBadResponse: a response that does not fit the request fails the queue pair.
 func TestRequesterBadResponse(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -466,8 +460,8 @@ func TestRequesterBadResponse(t *testing.T) {
 	}
 }
 
-// TestRequesterDrain: SQD finishes what has started, starts nothing, and says
-// when it is done.
+// TestRequesterDrain: in SQD the requester finishes started work requests, starts none, and raises SQ_DRAINED at the
+// end.
 func TestRequesterDrain(t *testing.T) {
 	b, _, m := client(t, pairConfig{window: 2})
 	b.post(send(m, 3000))
@@ -527,7 +521,7 @@ func TestRequesterDrain(t *testing.T) {
 	}
 }
 
-// TestPostErrors: what is refused while posting, with the errno of the verbs.
+// TestPostErrors: PostSend refuses these work requests with the errno of the verbs.
 func TestPostErrors(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -15,7 +15,7 @@ import (
 
 const e0 bth.PSN = 0xFFFFF0 // first PSN the engine under test expects
 
-// server is an engine under test with memory and one posted receive.
+// server is an engine under test with memory and two posted receives.
 func server(t testing.TB, c pairConfig) (b *bench, mem []byte, region *mr.MR) {
 	c.psnB = e0
 	b = newBench(t, c)
@@ -112,8 +112,7 @@ func TestResponderErrors(t *testing.T) {
 	})
 }
 
-// checkRefusals also checks the state, that no memory was changed, and that
-// the queue pair says nothing more.
+// checkRefusals also checks the state, that no memory was changed, and that the queue pair sends nothing more.
 func checkRefusals(t *testing.T, table []refusal) {
 	for _, c := range table {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,9 +164,8 @@ func TestResponderGap(t *testing.T) {
 	b.wantAck(bth.NAKSequence, e0.Add(1))
 }
 
-// TestResponderRNR: no receive, so an RNR NAK with the timer of the queue
-// pair; later packets are not NAKed on top; the packet is taken when a receive
-// is there.
+// TestResponderRNR: without a receive the responder sends an RNR NAK with the timer of the queue pair, and no NAK for
+// later packets. It executes the packet when there is a receive.
 func TestResponderRNR(t *testing.T) {
 	b := newBench(t, pairConfig{psnB: e0, minRNR: 12})
 	_, m := b.region(t, 64)
@@ -281,9 +279,8 @@ func TestResponderReadRevoked(t *testing.T) {
 	b.wantState(qp.Err)
 }
 
-// TestResponderNAKRepeated: a NAK is repeated, some times, while packets behind the
-// gap go on to come and ask for an acknowledgement; each new gap has a NAK and
-// repetitions of its own. One for want of a receive has none.
+// TestResponderNAKRepeated: a NAK is repeated a few times while packets with AckReq arrive behind the gap. Each new
+// gap has a NAK and repetitions of its own. An RNR NAK is not repeated.
 func TestResponderNAKRepeated(t *testing.T) {
 	b, _, _ := server(t, pairConfig{})
 	ahead := func(from, to int, want ...int) {
@@ -317,10 +314,9 @@ func TestResponderNAKRepeated(t *testing.T) {
 	ahead(1, 200)
 }
 
-// TestResponderReadRepeated: READs that are asked for again while they are being
-// answered. A requester that goes back takes nothing that is out of order, so what
-// is answered again goes before what is behind it, and a READ begins again instead
-// of going on to its end.
+// TestResponderReadRepeated: a requester repeats READs while the responder sends their responses. A requester that
+// goes back accepts only responses in order. So the responder sends repeated responses before later ones, and
+// restarts a READ instead of sending the rest first.
 func TestResponderReadRepeated(t *testing.T) {
 	b, _, region := server(t, pairConfig{})
 	read := func(psn, packets int) packet {
@@ -356,7 +352,7 @@ type limited struct{ *bench }
 
 func (l limited) Commit() { l.used++; l.bench.Commit() }
 
-// TestResponderZeroLength: no key is looked at when nothing is touched.
+// TestResponderZeroLength: the key of a request that touches no memory is not checked.
 func TestResponderZeroLength(t *testing.T) {
 	b, _, _ := server(t, pairConfig{})
 	b.inject(packet{op: bth.RCReadRequest, psn: e0, va: 0xDEAD, key: 0xBEEF})
@@ -433,14 +429,13 @@ func TestResponderLetsRequestPass(t *testing.T) {
 	}
 }
 
-// TestResponderBatch: what a batch of packets makes of the answers that are
-// already waiting.
+// TestResponderBatch: the packets of a batch change the answers that already wait.
 func TestResponderBatch(t *testing.T) {
 	b, _, region := server(t, pairConfig{})
 	handle := func(d packet) { b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), d)) }
 	handle(packet{op: bth.RCSendOnly, psn: e0})
 	handle(packet{op: bth.RCSendOnly, psn: e0.Add(3), ack: true}) // a gap
-	handle(packet{op: bth.RCSendOnly, psn: e0, ack: true})        // a duplicate must not eat the NAK
+	handle(packet{op: bth.RCSendOnly, psn: e0, ack: true})        // a duplicate must not remove the NAK
 	b.collect()
 	out := b.sent()
 	if got := summary(out); !slices.Equal(got, []line{{bth.RCAck, e0.Add(1)}, {bth.RCAck, e0}}) || out[0].Syndrome() != bth.NAKSequence {
@@ -454,9 +449,9 @@ func TestResponderBatch(t *testing.T) {
 	b.wantSent(line{bth.RCReadResponseFirst, e0.Add(1)}, line{bth.RCReadResponseLast, e0.Add(2)})
 }
 
-// TestResponderBacklog: a READ that finds no room for its answer, because the
-// port takes none and NAKs and acknowledgements pile up, is dropped and taken
-// when it comes again. Only more READs than were granted are the peer's fault.
+// TestResponderBacklog: the port has no room, and NAKs and acknowledgements fill the queue of answers. A READ without
+// room for its answer is dropped, and executed when it is repeated. It is an error of the peer only if it sends more
+// READs than were granted.
 func TestResponderBacklog(t *testing.T) {
 	b, _, region := server(t, pairConfig{rd: 2})
 	for range 8 {
@@ -506,8 +501,7 @@ func TestResponderInvalidate(t *testing.T) {
 	}
 }
 
-// TestWrongPeer: packets from another address, of another transport or for
-// another state are counted and dropped.
+// TestWrongPeer: packets from another address or of another transport are counted and dropped.
 func TestWrongPeer(t *testing.T) {
 	b, _, _ := server(t, pairConfig{})
 	b.HandlePacket(1, build(t, b.path, b.Num(), packet{op: bth.RCSendOnly, psn: e0, ack: true})) // source and destination swapped
@@ -519,9 +513,9 @@ func TestWrongPeer(t *testing.T) {
 	}
 }
 
-// TestDuplicateReadOfDeadMemory: a READ whose data arrived long ago may be
-// delivered once more when its key is dead. That is no violation: the NAK is
-// for one who does miss a response, and the connection goes on.
+// TestDuplicateReadOfDeadMemory: a READ whose data arrived long ago may be delivered once more after its key was
+// invalidated. That is no violation: a requester that still misses a response needs the NAK, and the connection
+// continues.
 func TestDuplicateReadOfDeadMemory(t *testing.T) {
 	b, _, region := server(t, pairConfig{})
 	read := packet{op: bth.RCReadRequest, psn: e0, va: region.Addr(), key: region.RKey(), length: 3000}

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// hold hands the engine a packet of its peer, and keeps what it has to send waiting.
-func (b *bench) hold(d packet) {
+// handle hands the engine a packet of its peer. The answers stay in the engine.
+func (b *bench) handle(d packet) {
 	b.t.Helper()
 	b.HandlePacket(b.net.now, build(b.t, b.peer.path, b.Num(), d))
 }
@@ -24,11 +24,11 @@ func TestAnswersAfterAccessChange(t *testing.T) {
 	m := must(b.mem.Register(b.pd, make([]byte, 64), all|mr.LocalWrite, mr.Options{}))
 	const flushes = 64
 	for i := range flushes {
-		b.hold(packet{op: bth.RCFlush, psn: e0.Add(i), place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8})
+		b.handle(packet{op: bth.RCFlush, psn: e0.Add(i), place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8})
 	}
 	must(0, b.Modify(&qp.Attr{Access: mr.RemoteRead}, qp.AttrAccess))
-	b.hold(packet{op: bth.RCReadRequest, psn: e0.Add(flushes), va: m.Addr(), key: m.RKey(), length: 8})
-	b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(flushes + 1), ack: true})
+	b.handle(packet{op: bth.RCReadRequest, psn: e0.Add(flushes), va: m.Addr(), key: m.RKey(), length: 8})
+	b.handle(packet{op: bth.RCSendOnly, psn: e0.Add(flushes + 1), ack: true})
 	b.wantState(qp.RTS)
 	b.collect()
 	out := b.sent()
@@ -37,8 +37,8 @@ func TestAnswersAfterAccessChange(t *testing.T) {
 	}
 }
 
-// TestAnswersBeyondTheQueue: the same with a peer that goes on with READs until there is no
-// room for their answers: each before the first that is refused is answered.
+// TestAnswersBeyondTheQueue: the same with a peer that sends READs until there is no room for their answers. All
+// READs before the first refused one are answered.
 func TestAnswersBeyondTheQueue(t *testing.T) {
 	all := mr.RemoteWrite | mr.RemoteRead | mr.FlushGlobal
 	for _, granted := range []uint8{2, 16, 32, 64} {
@@ -46,11 +46,11 @@ func TestAnswersBeyondTheQueue(t *testing.T) {
 		m := must(b.mem.Register(b.pd, make([]byte, 64), all|mr.LocalWrite, mr.Options{}))
 		const flushes = 64
 		for i := range flushes {
-			b.hold(packet{op: bth.RCFlush, psn: e0.Add(i), place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8})
+			b.handle(packet{op: bth.RCFlush, psn: e0.Add(i), place: bth.FlushGlobal, va: m.Addr(), key: m.RKey(), length: 8})
 		}
 		must(0, b.Modify(&qp.Attr{Access: mr.RemoteRead}, qp.AttrAccess))
 		for i := range 300 {
-			b.hold(packet{op: bth.RCReadRequest, psn: e0.Add(flushes + i), va: m.Addr(), key: m.RKey(), length: 8})
+			b.handle(packet{op: bth.RCReadRequest, psn: e0.Add(flushes + i), va: m.Addr(), key: m.RKey(), length: 8})
 		}
 		b.collect()
 		out := b.sent()
@@ -72,7 +72,7 @@ func TestAnswersNeverStarveRequests(t *testing.T) {
 		b, _, region := server(t, pairConfig{psnA: s0, rd: 4, mtu: bth.MTU256})
 		psn := e0
 		read := func() {
-			b.hold(packet{op: bth.RCReadRequest, psn: psn, va: region.Addr(), key: region.RKey(), length: 16384})
+			b.handle(packet{op: bth.RCReadRequest, psn: psn, va: region.Addr(), key: region.RKey(), length: 16384})
 			psn = psn.Add(64)
 		}
 		for range 4 {
@@ -105,8 +105,8 @@ func TestAnswersNeverStarveRequests(t *testing.T) {
 	}
 }
 
-// TestFatalNAKLeaves: the NAK that says why a queue pair has failed leaves, however many
-// answers wait before it, and so does the news of a missing receive.
+// TestFatalNAKLeaves: the NAK that gives the reason of a failure leaves, however many answers wait before it. An RNR
+// NAK does, too.
 func TestFatalNAKLeaves(t *testing.T) {
 	data := []byte("1234")
 	for _, tt := range []struct {
@@ -124,14 +124,14 @@ func TestFatalNAKLeaves(t *testing.T) {
 			_, m := b.region(t, 64)
 			write := packet{op: bth.RCWriteOnly, psn: e0, ack: true, va: m.Addr(), key: m.RKey(), length: 4, payload: data}
 			for range 4 { // an acknowledgement and a NAK each, which do not merge
-				b.hold(write)
+				b.handle(write)
 				write.psn = write.psn.Add(1)
 				early := write
 				early.psn = write.psn.Add(1)
-				b.hold(early)
+				b.handle(early)
 			}
 			tt.bad.psn = write.psn
-			b.hold(tt.bad)
+			b.handle(tt.bad)
 			b.collect()
 			out := b.sent()
 			if len(out) == 0 {
@@ -150,16 +150,16 @@ func TestAckLeaves(t *testing.T) {
 	_, m := b.region(t, 64)
 	write := packet{op: bth.RCWriteOnly, psn: e0, ack: true, va: m.Addr(), key: m.RKey(), length: 4, payload: []byte("1234")}
 	for range 10 {
-		b.hold(write)
+		b.handle(write)
 		write.psn = write.psn.Add(1)
 		early := write
 		early.psn = write.psn.Add(1)
-		b.hold(early)
+		b.handle(early)
 	}
-	b.hold(write)
+	b.handle(write)
 	duplicate := write
 	duplicate.psn = e0
-	b.hold(duplicate)
+	b.handle(duplicate)
 	b.collect()
 	out := b.sent()
 	if last := out[len(out)-1]; last.Syndrome() != bth.AckNoCredits || last.PSN() != write.psn {
@@ -167,8 +167,8 @@ func TestAckLeaves(t *testing.T) {
 	}
 }
 
-// TestFatalNAKOfFullCQ: the NAK leaves though the completion of the receive in use, or of one
-// that is flushed, finds no room.
+// TestFatalNAKOfFullCQ: the NAK leaves even if the completion queue has no room for the completion of the receive in
+// use, or of a flushed one.
 func TestFatalNAKOfFullCQ(t *testing.T) {
 	for _, entries := range []int{1, 2, 3} {
 		b := newBench(t, pairConfig{psnB: e0, cqEntries: entries})
@@ -178,16 +178,16 @@ func TestFatalNAKOfFullCQ(t *testing.T) {
 		}
 		b.inject(packet{op: bth.RCSendOnly, psn: e0, payload: []byte("1234"), ack: true}) // takes the first entry
 		b.sent()
-		b.hold(packet{op: bth.RCSendFirst, psn: e0.Add(1), payload: make([]byte, 1024)})
-		b.hold(packet{op: bth.RCSendOnly, psn: e0.Add(2), payload: []byte("1234")})
+		b.handle(packet{op: bth.RCSendFirst, psn: e0.Add(1), payload: make([]byte, 1024)})
+		b.handle(packet{op: bth.RCSendOnly, psn: e0.Add(2), payload: []byte("1234")})
 		b.wantState(qp.Err)
 		b.collect()
 		b.wantAck(bth.NAKInvalidRequest, e0.Add(2))
 	}
 }
 
-// TestSavedAfterModify: atomics and READs that were executed are answered again after the
-// program has changed how many of them it grants; of fewer, the latest.
+// TestSavedAfterModify: the responder answers duplicates of executed atomics and READs after the program has changed
+// the number that it grants. If it grants fewer, it keeps the latest ones.
 func TestSavedAfterModify(t *testing.T) {
 	for _, tt := range []struct {
 		granted uint8
@@ -236,15 +236,15 @@ func TestPlacedRepeatedInOrder(t *testing.T) {
 		b.inject(p)
 	}
 	b.sent()
-	for _, p := range []packet{read, write, flush} { // the network has turned them round
-		b.hold(p)
+	for _, p := range []packet{read, write, flush} { // the network has reversed their order
+		b.handle(p)
 	}
 	b.collect()
 	b.wantSent(line{bth.RCReadResponseOnly, e0}, line{bth.RCReadResponseOnly, e0.Add(1)}, line{bth.RCReadResponseOnly, e0.Add(2)})
 }
 
-// TestManyParts: a responder drops what it has no room for when a requester has asked for
-// many parts of a READ at once. It takes them for no more READs than it has granted.
+// TestManyParts: when a requester repeats many parts of a READ at once, the responder drops requests that it has no
+// room for. The parts do not count as more READs than it has granted.
 func TestManyParts(t *testing.T) {
 	b, _, m := server(t, pairConfig{rd: 1})
 	whole := packet{op: bth.RCReadRequest, psn: e0, va: m.Addr(), key: m.RKey(), length: 8192}
@@ -253,11 +253,11 @@ func TestManyParts(t *testing.T) {
 	for i := 1; i < 8; i += 2 {
 		part := whole
 		part.psn, part.va, part.length = e0.Add(i), m.Addr()+uint64(i)*1024, 1024
-		b.hold(part)
+		b.handle(part)
 	}
 	next := whole
 	next.psn = e0.Add(8)
-	b.hold(next)
+	b.handle(next)
 	b.wantState(qp.RTS)
 	b.collect()
 	b.sent()

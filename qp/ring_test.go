@@ -10,8 +10,7 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// TestRing: a queue that grows while it wraps keeps what is in it, where it is, and the
-// lists of it.
+// TestRing: a queue that grows while it wraps keeps its entries and their lists, in order.
 func TestRing(t *testing.T) {
 	for _, limit := range []int{1, 2, 8, 64} {
 		for start := range uint32(70) {
@@ -94,7 +93,7 @@ func TestSendQueue(t *testing.T) {
 		t.Errorf("a work request has %d bytes, a cache line is 64", n)
 	}
 	if n := unsafe.Sizeof(QP{}); n > 1024 && unsafe.Sizeof(n) == 8 {
-		t.Errorf("a queue pair has %d bytes: allocated are 1152 then, not 1024", n)
+		t.Errorf("a queue pair has %d bytes, so 1152 are allocated, not 1024", n)
 	}
 }
 
