@@ -13,11 +13,10 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// The tables in this file go through the rules of the transport services one
-// by one, as far as no other test does; those that take a conversation have
-// tests of their own.
+// The tables in this file test the rules of the transport services one by one, as far as no other test does. Rules
+// that need several packets in both directions have tests of their own.
 
-// zeros are payloads that do not show in memory, which holds zeros.
+// zeros is a payload that leaves no trace in memory, which holds zeros.
 var zeros = make([]byte, 1024)
 
 // TestResponderRules completes TestResponderErrors: the other ways in which a
@@ -27,12 +26,12 @@ var zeros = make([]byte, 1024)
 // TestResponderInvalidate, FLUSH and ATOMIC_WRITE in TestPlacementErrors.
 func TestResponderRules(t *testing.T) {
 	long := make([]byte, 1028)
-	// invalid is refused by NAK 0x61, without a receive that could tell.
+	// invalid is refused by NAK 0x61. No receive is in use that could report it.
 	invalid := func(name string, p packet, prior ...packet) refusal {
 		return refusal{name: name, prior: prior, bad: func(*mr.MR) packet { p.psn = bth.PSN(len(prior)); return p },
 			nak: bth.NAKInvalidRequest, recv: cq.WRFlushErr, event: qp.EventReqErr}
 	}
-	// midSend is the same in the middle of a SEND, whose receive tells.
+	// midSend is the same in the middle of a SEND, whose receive reports it.
 	midSend := func(name string, p packet) refusal {
 		r := invalid(name, p, packet{op: bth.RCSendFirst, payload: zeros})
 		r.recv, r.event = cq.RemInvReqErr, 0
@@ -111,8 +110,8 @@ func TestResponderRules(t *testing.T) {
 	checkRefusals(t, rules)
 }
 
-// TestResponderReceives: receives that cannot hold what arrives. The fault is
-// this side's own, and the receive tells; the peer gets a NAK.
+// TestResponderReceives: receives that cannot hold the message. The error is that of this side, so the receive
+// reports it, and the peer gets a NAK.
 func TestResponderReceives(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -143,8 +142,8 @@ func TestResponderReceives(t *testing.T) {
 	}
 }
 
-// TestResponderOverflow: a receive completion that does not fit is lost, and
-// the queue pair fails: the peer must not believe that it was delivered twice.
+// TestResponderOverflow: if the completion queue has no room for a receive completion, the completion is lost and the
+// queue pair fails.
 func TestResponderOverflow(t *testing.T) {
 	b := newBench(t, pairConfig{psnB: e0, cqEntries: 1})
 	for range 3 {
@@ -153,7 +152,7 @@ func TestResponderOverflow(t *testing.T) {
 	b.inject(packet{op: bth.RCSendOnly, psn: e0})
 	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(1)})
 	b.wantState(qp.Err)
-	b.wantEvents(qp.EventFatal) // nothing else says so
+	b.wantEvents(qp.EventFatal) // no completion reports it
 }
 
 // statuses lists the statuses of completions.
@@ -164,10 +163,9 @@ func statuses(wcs []cq.WC) (out []cq.Status) {
 	return out
 }
 
-// TestRequesterStatus is the table of what makes a send work request complete
-// with which status (IBTA 10.8.3, 11.6.2): the second of three SENDs or READs,
-// between one that succeeds and one that is flushed. MW_BIND_ERR belongs to
-// memory windows.
+// TestRequesterStatus is the table of the causes of each completion status of a send work request (IBTA 10.8.3,
+// 11.6.2). The cause hits the second of three SENDs or READs: the first succeeds, and the third is flushed.
+// MW_BIND_ERR belongs to memory windows.
 func TestRequesterStatus(t *testing.T) {
 	psn := s0.Add(1) // of the second
 	data := func(n int) packet {
@@ -192,7 +190,7 @@ func TestRequesterStatus(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		read  bool             // the second is a READ of 8 bytes
-		bad   func(*qp.SendWR) // made of it
+		bad   func(*qp.SendWR) // changes the second
 		cause func(*bench)
 		want  cq.Status
 	}{
@@ -216,7 +214,7 @@ func TestRequesterStatus(t *testing.T) {
 		{name: "sequence NAKs", cause: func(b *bench) {
 			say(nak(bth.NAKSequence, psn))(b)
 			expire(1)(b)
-			say(nak(bth.NAKSequence, psn))(b) // may be about what was sent before
+			say(nak(bth.NAKSequence, psn))(b) // may be about earlier packets
 			b.wantState(qp.RTS)
 			expire(1)(b)
 		}, want: cq.RetryExcErr},
@@ -279,9 +277,8 @@ func TestRequesterStatus(t *testing.T) {
 	}
 }
 
-// TestUCRules is the table of what a UC receiver makes of packets
-// (IBTA 9.8.2.2): PSNs are relative to the expected one. Nothing is ever
-// answered.
+// TestUCRules is the table of the reactions of a UC receiver to packets (IBTA 9.8.2.2). PSNs are relative to the
+// expected one. The receiver never answers.
 func TestUCRules(t *testing.T) {
 	b1, b2 := []byte("one"), []byte("two")
 	only := func(psn int, data []byte) packet { return packet{op: bth.UCSendOnly, psn: e0.Add(psn), payload: data} }
@@ -360,7 +357,7 @@ func TestUCRules(t *testing.T) {
 	}
 }
 
-// TestUDRules is the table of what a UD receiver makes of datagrams.
+// TestUDRules is the table of the reactions of a UD receiver to datagrams.
 func TestUDRules(t *testing.T) {
 	const key = 0x11111111
 	d := packet{op: bth.UDSendOnly, qkey: key, payload: []byte("data")}

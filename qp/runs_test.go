@@ -23,8 +23,8 @@ func bodyOf(path *frame.Path, dest bth.QPN, d packet, id uint16) []byte {
 	return body
 }
 
-// TestMigrationForgetsIdentifications: the alternate path has Identifications of its own, also if the packet that makes the
-// queue pair migrate brings it on.
+// TestMigrationForgetsIdentifications: the alternate path has Identifications of its own. The packet that makes the
+// queue pair migrate leaves none of the old path, even if it advances the connection.
 func TestMigrationForgetsIdentifications(t *testing.T) {
 	v := newMover(t, qp.Armed, pairConfig{retry: none})
 	var p frame.Packet
@@ -55,7 +55,7 @@ func TestMigrationForgetsIdentifications(t *testing.T) {
 	}
 }
 
-// TestRunsAreSingles: packets that come as runs leave what the same packets leave one by one.
+// TestRunsAreSingles: packets that arrive as a run have the same effects as packets that arrive one by one.
 func TestRunsAreSingles(t *testing.T) {
 	for seed := range uint64(60) {
 		compareRuns(t, seed)
@@ -229,7 +229,8 @@ func compareRuns(t *testing.T, seed uint64) {
 	}
 }
 
-// TestRepairsAreFound: a queue pair that looks for repairs only when one is in progress sends what one sends that always looks.
+// TestRepairsAreFound: a queue pair examines repairs only while one is in progress. It sends the same packets as one
+// that always examines them.
 func TestRepairsAreFound(t *testing.T) {
 	for seed := range uint64(48) {
 		var sums [2]string

@@ -50,7 +50,7 @@ const (
 	rxeUnacked = 128 // packets in flight
 )
 
-// send sends what it may.
+// send sends the packets that the window allows.
 func (r *rxeRequester) send() {
 	if r.needRetry {
 		r.needRetry = false
@@ -231,9 +231,8 @@ func TestRxeRequester(t *testing.T) {
 	}
 }
 
-// rxeParts makes the network show the responder of an end as that of rxe: it forgets where a READ
-// began when a part of it is asked for again, drops parts that begin before, and answers
-// a part with MIDDLE and LAST.
+// rxeParts makes the responder of an end act like that of rxe. It forgets where a READ began when a part of the READ
+// is requested again, and drops parts that begin before that part. It answers a part with MIDDLE and LAST.
 func rxeParts(w *network, a, b *node) (dropped *int) {
 	type resource struct {
 		first, last bth.PSN
@@ -282,9 +281,8 @@ func rxeParts(w *network, a, b *node) (dropped *int) {
 	return dropped
 }
 
-// TestRxeResponder: every READ completes however many responses get lost. A part that rxe has
-// forgotten is asked for only by a requester that goes back after a timeout, and what is missing
-// then once more.
+// TestRxeResponder: every READ completes, however many responses are lost. The requester requests a part that rxe has
+// forgotten only if it goes back after a timeout and then misses a response again.
 func TestRxeResponder(t *testing.T) {
 	var parts uint64
 	forgotten := 0

@@ -36,7 +36,7 @@ type network struct {
 	free  [][]byte
 	tap   func(b []byte) // sees every frame before it is impaired
 	sent  int
-	// drop, when set, decides about a packet before the dice do.
+	// drop, when set, decides about a packet before the impairments do.
 	drop func(p *frame.Packet) bool
 	// rewrite, when set, changes a packet that is delivered, or returns nil to drop it.
 	rewrite func(to *node, b []byte) []byte
@@ -199,8 +199,7 @@ func (w *network) pump(nodes ...*node) {
 	}
 }
 
-// step advances to the next thing that happens and reports whether there was
-// one.
+// step advances time to the next event, and reports whether there was one.
 func (w *network) step(nodes ...*node) bool {
 	for _, n := range nodes {
 		n.used = 0
@@ -404,7 +403,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	return n
 }
 
-// newRepair is what an end with repair has for itself.
+// newRepair returns the memory with which an end repairs losses.
 func (c pairConfig) newRepair() *qp.Repair {
 	if c.shared != nil || !c.repair {
 		return c.shared
@@ -412,7 +411,7 @@ func (c pairConfig) newRepair() *qp.Repair {
 	return qp.NewRepair(qp.RecoverAll)
 }
 
-// mixed turns repair on at the ends that a seed says: at both, one or none.
+// mixed turns repair on at both ends, at one or at none, according to the seed.
 func (c pairConfig) mixed(seed uint64) pairConfig {
 	c.repair, c.repairB = seed&1 != 0, seed&2 != 0
 	return c

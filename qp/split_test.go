@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// splitTests are where messages begin and end to be split, in packets of 1024.
+// splitTests are messages around the limits of splitting, with packets of 1024 bytes.
 var splitTests = []struct {
 	typ  qp.Type
 	op   qp.Opcode
@@ -29,7 +29,7 @@ var splitTests = []struct {
 	{qp.UC, qp.Write, 4096, 0},    // all of it arrives, or nothing
 }
 
-// TestSplitWrites: what is split, and that every piece has its own address and length.
+// TestSplitWrites: only these WRITEs are split, and every piece has its own address and length.
 func TestSplitWrites(t *testing.T) {
 	for _, tt := range splitTests {
 		for _, imp := range []impairment{{}, {loss: 0.05, dup: 0.05, reorder: 0.05, jitter: 20 * time.Microsecond}} {

@@ -13,9 +13,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// FuzzShortWays: a requester that takes the short way for the commonest answers ends up
-// where one ends up that looks at each of them in full.
-func FuzzShortWays(f *testing.F) {
+// FuzzFastPaths: a requester with the fast paths for the most common answers has the same state as a requester
+// without them.
+func FuzzFastPaths(f *testing.F) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for n := range 8 {
 		script := make([]byte, 64*(n+1))
@@ -24,11 +24,11 @@ func FuzzShortWays(f *testing.F) {
 		}
 		f.Add(script)
 	}
-	f.Fuzz(compareShortWays)
+	f.Fuzz(compareFastPaths)
 }
 
-// TestShortWays runs FuzzShortWays with scripts of its own.
-func TestShortWays(t *testing.T) {
+// TestFastPaths runs FuzzFastPaths with scripts of its own.
+func TestFastPaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	scripts := 1500
 	if raceEnabled {
@@ -39,7 +39,7 @@ func TestShortWays(t *testing.T) {
 		for i := range script {
 			script[i] = byte(rng.Uint32())
 		}
-		if compareShortWays(t, script); t.Failed() {
+		if compareFastPaths(t, script); t.Failed() {
 			t.Fatalf("script %q", script)
 		}
 	}
@@ -54,7 +54,7 @@ type asker struct {
 	dead   bool
 }
 
-func compareShortWays(t *testing.T, script []byte) {
+func compareFastPaths(t *testing.T, script []byte) {
 	var ends [2]*asker
 	for i := range ends {
 		b := newBench(t, pairConfig{psnA: s0, rd: 4})
@@ -92,7 +92,7 @@ func compareShortWays(t *testing.T, script []byte) {
 	}
 }
 
-// step is one thing that happens; psn is the next to be answered.
+// step executes one step of a script; psn is the next to be answered.
 func (e *asker) step(what, n, x int, psn bth.PSN) {
 	wr := qp.SendWR{ID: uint64(x), Opcode: qp.Read, SG: []mr.SGE{e.m.SGE(x, n)}}
 	if x&1 != 0 {
@@ -145,7 +145,7 @@ func (e *asker) answer(d packet, x int) {
 	e.handle(build(e.t, e.peer.path, e.Num(), d))
 }
 
-// outcome is all that can be seen of the requester.
+// outcome returns the visible state of the requester.
 func (e *asker) outcome() string {
 	a, _ := e.Query()
 	sends, _ := e.Outstanding()
