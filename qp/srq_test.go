@@ -61,8 +61,7 @@ func (b *bench) wantEvents(want ...qp.EventType) {
 	b.events = nil
 }
 
-// TestSRQAttr: sizes are rounded up to 2^k and reported; what ibv_create_srq
-// and ibv_modify_srq refuse.
+// TestSRQAttr: sizes are rounded up to 2^k and reported. NewSRQ refuses what ibv_create_srq refuses.
 func TestSRQAttr(t *testing.T) {
 	pd := mr.NewPD()
 	for _, c := range []struct {
@@ -102,8 +101,8 @@ func TestSRQAttr(t *testing.T) {
 	}
 }
 
-// TestSRQModify is the same for ibv_modify_srq, on a queue of 32 with 10
-// receives of two elements in it and limit 11. A refusal changes nothing.
+// TestSRQModify: Modify refuses what ibv_modify_srq refuses, on a queue of 32 with limit 11 that holds 10 receives of
+// two elements. A refusal changes nothing.
 func TestSRQModify(t *testing.T) {
 	before := qp.SRQAttr{MaxWR: 32, MaxSGE: 3, Limit: 11}
 	for _, c := range []struct {
@@ -147,8 +146,7 @@ func TestSRQModify(t *testing.T) {
 	}
 }
 
-// TestSRQPost: it holds as many as it reports; queue pairs that use it have no
-// queue to post to.
+// TestSRQPost: the queue holds as many receives as it reports. A queue pair that uses it accepts no receives.
 func TestSRQPost(t *testing.T) {
 	b, _, region := shared(t, pairConfig{}, 16)
 	srq := b.host.srq
@@ -170,8 +168,7 @@ func TestSRQPost(t *testing.T) {
 	}
 }
 
-// TestSRQResize: what is queued stays, in order, and moves even when the ring
-// has wrapped around.
+// TestSRQResize: queued receives stay, in order, even if the ring has wrapped.
 func TestSRQResize(t *testing.T) {
 	b, mem, region := shared(t, pairConfig{}, 7)
 	psn := e0
@@ -198,8 +195,8 @@ func TestSRQResize(t *testing.T) {
 	}
 }
 
-// TestSRQLimit: one event when a message leaves fewer than the limit, and then
-// none until it is armed again.
+// TestSRQLimit: the queue raises one event when a message leaves fewer receives than the limit, and then none until
+// the program sets the limit again.
 func TestSRQLimit(t *testing.T) {
 	b, _, _ := shared(t, pairConfig{}, 8)
 	srq := b.host.srq
@@ -227,7 +224,7 @@ func TestSRQLimit(t *testing.T) {
 	step(6)
 	step(5, qp.EventSRQLimit)
 	step(4)
-	arm(10) // there are fewer already
+	arm(10) // the queue holds fewer than the limit already
 	step(3, qp.EventSRQLimit)
 	arm(1)
 	step(2)
@@ -235,8 +232,7 @@ func TestSRQLimit(t *testing.T) {
 	step(0, qp.EventSRQLimit)
 }
 
-// TestSRQEmpty: a message without a receive gets an RNR NAK and is taken once
-// there is one.
+// TestSRQEmpty: a message without a receive gets an RNR NAK and is executed once there is a receive.
 func TestSRQEmpty(t *testing.T) {
 	b, mem, region := shared(t, pairConfig{minRNR: 12}, 0)
 	write := packet{op: bth.RCWriteOnlyImm, psn: e0, ack: true, va: region.Addr() + 100, key: region.RKey(), length: 4, payload: []byte("abcd")}
@@ -253,8 +249,8 @@ func TestSRQEmpty(t *testing.T) {
 	}
 }
 
-// TestSRQShared: two queue pairs with messages in progress each have a receive
-// of their own, whatever happens to the queue meanwhile.
+// TestSRQShared: two queue pairs with messages in progress each have a receive of their own, even if the queue is
+// used again or resized.
 func TestSRQShared(t *testing.T) {
 	a, mem, region := shared(t, pairConfig{}, 4)
 	w := newNetwork(2, impairment{})
@@ -266,7 +262,7 @@ func TestSRQShared(t *testing.T) {
 	if a.host.srq.Len() != 2 {
 		t.Fatalf("%d receives left, want 2", a.host.srq.Len())
 	}
-	// The slots of the two are used again, and the ring is replaced.
+	// The slots of these two receives are used again, and the ring is replaced.
 	wr := qp.RecvWR{SG: []mr.SGE{region.SGE(8192, 1), region.SGE(8192, 2)}}
 	for id := range uint64(13) {
 		wr.ID = 100 + id
@@ -282,7 +278,7 @@ func TestSRQShared(t *testing.T) {
 			t.Errorf("kilobyte %d holds %q…, want %q", i, mem[i*1024], c)
 		}
 	}
-	// One of them failing takes nothing from the other.
+	// The failure of one queue pair takes nothing from the other.
 	must(0, a.Modify(&qp.Attr{State: qp.Err}, qp.AttrState))
 	b.inject(packet{op: bth.RCSendOnly, psn: e0.Add(2), ack: true})
 	b.wantAck(bth.AckNoCredits, e0.Add(2))
@@ -290,9 +286,9 @@ func TestSRQShared(t *testing.T) {
 	a.wantRecvs()
 }
 
-// TestSRQLastWQE: however a queue pair gets into ERR, the receive it has in use
-// completes once, with the status of the cause; then LAST_WQE_REACHED says that
-// it takes no more; what is in the shared queue stays.
+// TestSRQLastWQE: a queue pair enters ERR, for any reason. Its receive in use completes once, with the status of that
+// reason. Then LAST_WQE_REACHED reports that the queue pair takes no more receives. The receives in the shared queue
+// stay.
 func TestSRQLastWQE(t *testing.T) {
 	mtu := bytes.Repeat([]byte{'x'}, 1024)
 	first := packet{op: bth.RCSendFirst, psn: e0, payload: mtu}
@@ -363,7 +359,7 @@ func TestSRQLastWQE(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, _, region := shared(t, c.config, 0)
-			_, other := b.region(t, 4096) // of the receives
+			_, other := b.region(t, 4096) // the region of the receives
 			b.fill(other, 2)
 			if c.name == "receive that is no memory" {
 				region = other
@@ -374,7 +370,7 @@ func TestSRQLastWQE(t *testing.T) {
 			b.wantRecvs(c.recv...)
 			taken := len(c.recv)
 			if c.name == "completion queue overrun" {
-				taken++ // and lost
+				taken++ // its completion is lost
 			}
 			if got := b.host.srq.Len(); got != 2-taken {
 				t.Errorf("%d receives left in the shared queue, want %d", got, 2-taken)
@@ -383,13 +379,13 @@ func TestSRQLastWQE(t *testing.T) {
 				t.Errorf("%d receives outstanding", recvs)
 			}
 			must(0, b.Modify(&qp.Attr{State: qp.Err}, qp.AttrState))
-			b.wantEvents() // it is there already
+			b.wantEvents() // it is in ERR already
 			b.wantRecvs()
 		})
 	}
 }
 
-// TestSRQReset: RESET takes the receive in use away; the queue stays.
+// TestSRQReset: RESET drops the receive in use without a completion. The receives in the queue stay.
 func TestSRQReset(t *testing.T) {
 	b, _, _ := shared(t, pairConfig{}, 2)
 	b.inject(packet{op: bth.RCSendFirst, psn: e0, payload: make([]byte, 1024)})
@@ -401,9 +397,8 @@ func TestSRQReset(t *testing.T) {
 	}
 }
 
-// TestSRQUnreliable: UC drops a message without a receive; the receive of a
-// message that lost a packet cannot go back and completes in error, and the
-// queue pair goes on.
+// TestSRQUnreliable: UC drops a message without a receive. If a message loses a packet, its receive cannot return to
+// the shared queue: it completes with an error, and the queue pair continues.
 func TestSRQUnreliable(t *testing.T) {
 	mtu := make([]byte, 1024)
 	b, _, region := shared(t, pairConfig{typ: qp.UC}, 0)
@@ -426,7 +421,7 @@ func TestSRQUnreliable(t *testing.T) {
 	b, _, _ = shared(t, pairConfig{typ: qp.UC, cqEntries: 1}, 2)
 	b.inject(packet{op: bth.UCSendOnly, psn: e0})
 	b.inject(packet{op: bth.UCSendFirst, psn: e0.Add(1), payload: mtu})
-	b.inject(packet{op: bth.UCSendOnly, psn: e0.Add(2)}) // no room to say that
+	b.inject(packet{op: bth.UCSendOnly, psn: e0.Add(2)}) // no room for the completion with an error
 	b.wantState(qp.Err)
 	b.wantRecvs(outcome{0, cq.Success})
 	b.wantEvents(qp.EventFatal, qp.EventLastWQE)
@@ -439,9 +434,9 @@ func TestSRQDatagram(t *testing.T) {
 	walk(t, b.node, qp.RTS)
 	mem, region := b.region(t, 4096)
 	d := packet{op: bth.UDSendOnly, qkey: 0x11111111, payload: make([]byte, 2048)}
-	b.inject(d) // no receive
+	b.inject(d) // dropped: no receive
 	b.fill(region, 2)
-	b.inject(d) // too small with the 40 bytes in front
+	b.inject(d) // too small for the payload and the 40 bytes in front of it
 	b.wantRecvs()
 	d.payload = []byte("hello world.")
 	b.inject(d)
@@ -456,9 +451,8 @@ func TestSRQDatagram(t *testing.T) {
 	b.wantEvents(qp.EventLastWQE)
 }
 
-// TestSRQDomain: the queue may be of another domain than the queue pair: its
-// receives are checked against its own, the keys of the peer against that of
-// the queue pair.
+// TestSRQDomain: the queue may be of another protection domain than the queue pair. Its receives are checked against
+// its own domain, the keys of the peer against the domain of the queue pair.
 func TestSRQDomain(t *testing.T) {
 	other := mr.NewPD()
 	h := sharedHost(qp.SRQConfig{MaxWR: 7, PD: other})
@@ -487,7 +481,7 @@ func TestSRQDomain(t *testing.T) {
 	b.wantAck(bth.NAKRemoteAccess, e0)
 }
 
-// TestSRQClose: EBUSY while someone uses it.
+// TestSRQClose: Close returns EBUSY while a queue pair uses the queue, and EINVAL the second time.
 func TestSRQClose(t *testing.T) {
 	s := must(qp.NewSRQ(qp.SRQConfig{Num: 7, PD: mr.NewPD(), MaxWR: 1}))
 	must(0, s.Retain())
@@ -503,8 +497,7 @@ func TestSRQClose(t *testing.T) {
 	}
 }
 
-// TestSRQLastWQEOnce: an answer that goes out in ERR and fails there does not
-// say again that the queue pair takes no more.
+// TestSRQLastWQEOnce: an answer that is sent in ERR and fails there raises no second LAST_WQE_REACHED.
 func TestSRQLastWQEOnce(t *testing.T) {
 	b, _, region := shared(t, pairConfig{}, 1)
 	for _, d := range []packet{{op: bth.RCReadRequest, psn: e0, va: region.Addr(), key: region.RKey(), length: 8}, {op: bth.RCSendMiddle, psn: e0.Add(1)}} {

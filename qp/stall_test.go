@@ -13,7 +13,7 @@ type staller struct {
 	*bench
 	wr      qp.SendWR
 	sending int     // packets of the last burst
-	last    bth.PSN // of it
+	last    bth.PSN // the last packet of that burst
 }
 
 func newStaller(t *testing.T, c pairConfig) *staller {
@@ -28,7 +28,7 @@ func newStaller(t *testing.T, c pairConfig) *staller {
 	return s
 }
 
-// note looks at what was sent.
+// note records the packets that were sent.
 func (s *staller) note() {
 	list := s.sent()
 	s.sending = len(list)
@@ -88,7 +88,7 @@ func TestStallWidens(t *testing.T) {
 	s.want("50 ms without a stall", 8*qp.DefaultWindow)
 }
 
-// A link that is slow is as slow with a wider window: it is wider now and then, to see.
+// A wider window does not speed up a slow link. The window is wider only now and then, to test that.
 func TestSlowLinkIsNoStall(t *testing.T) {
 	s := newStaller(t, pairConfig{})
 	const packets = 32 // for each answer, one in a millisecond

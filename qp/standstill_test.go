@@ -18,19 +18,19 @@ import (
 // standstill is for how long an end gets no processor.
 const standstill = 100 * time.Millisecond
 
-// machine drives two engines on a network, either of which may stand still: what arrives for it waits in its socket, and no
-// timer of it is looked at, until it goes on.
+// machine drives two engines on a network. Either may stand still: until it continues, its packets wait in its
+// socket, and its timers are not handled.
 type machine struct {
 	*network
 	ends   [2]*node
-	until  [2]mono.Time // when the end goes on; 0: it has a processor
+	until  [2]mono.Time // when the end continues; 0: it does not stand still
 	socket [2][]delivery
 }
 
-// stop has an end stand still from now on.
+// stop makes an end stand still from now on.
 func (m *machine) stop(end int) { m.until[end] = m.now.Add(standstill) }
 
-// step goes on to the next thing that happens and reports whether there was one.
+// step advances the time to the next event and handles it. It reports whether there was one.
 func (m *machine) step() bool {
 	m.send()
 	next := mono.Never
@@ -86,8 +86,8 @@ func (m *machine) send() {
 	}
 }
 
-// traffic is what the first end of a machine does: work requests of all kinds, as many as its queue takes, and data that
-// are checked.
+// traffic is the load of the first end of a machine: work requests of all kinds, as many as its queue takes, whose
+// data are checked.
 type traffic struct {
 	*machine
 	t            *testing.T
@@ -95,7 +95,7 @@ type traffic struct {
 	from, to     []byte
 	local, there *mr.MR
 	posted, done int
-	want         []byte // of the peer's memory
+	want         []byte // the expected content of the peer's memory
 }
 
 const trafficRoom = 256 << 10
@@ -119,7 +119,7 @@ func (x *traffic) post() bool {
 	off := x.rng.IntN(trafficRoom/2 - n)
 	wr := qp.SendWR{Opcode: qp.Write, Flags: qp.Signaled, SG: []mr.SGE{x.local.SGE(off, n)}, RemoteAddr: x.there.Addr() + uint64(off), RKey: x.there.RKey()}
 	switch x.rng.IntN(4) {
-	case 0: // READ, into the half that nothing is written from
+	case 0: // READ, from the half that no request writes
 		wr.Opcode, wr.SG[0] = qp.Read, x.local.SGE(trafficRoom/2+off, n)
 	case 1:
 		wr.Opcode, wr.SG[0] = qp.FetchAdd, x.local.SGE(trafficRoom-8, 8)
@@ -145,8 +145,8 @@ func (x *traffic) take() {
 	}
 }
 
-// An end that stands still for 100 ms, again and again and whenever it may be, is no reason to fail, as far as the standard
-// lets the requester wait. The data are right.
+// TestStandstill: an end stands still for 100 ms, repeatedly and at any time. No work request fails, if the standard
+// lets the requester wait for so long. The data are right.
 func TestStandstill(t *testing.T) {
 	stops := 20
 	if testing.Short() {
@@ -159,7 +159,7 @@ func TestStandstill(t *testing.T) {
 				waits = 1
 			}
 			if 4*bth.AckTimeout(code)*waits < standstill*11/10 {
-				continue // the standard does not allow as long
+				continue // the standard does not let the requester wait for so long
 			}
 			t.Run(fmt.Sprintf("timeout %d, retries %d", code, waits-1), func(t *testing.T) {
 				for seed := range uint64(2) {
@@ -199,9 +199,9 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// The window is as wide after a standstill as before it: nothing was lost.
+// TestStandstillKeepsWindow: the window is as wide after a standstill as before it, because nothing was lost.
 func TestStandstillKeepsWindow(t *testing.T) {
-	for _, code := range []uint8{10, 12, 14} { // many timeouts, some, one
+	for _, code := range []uint8{10, 12, 14} { // many timeouts, some, or one in a standstill
 		for end, name := range []string{"requester", "responder"} {
 			for _, size := range []int{100, 3000, 100 << 10} {
 				t.Run(fmt.Sprintf("timeout %d, %s, %d bytes", code, name, size), func(t *testing.T) {
@@ -238,7 +238,8 @@ func TestStandstillKeepsWindow(t *testing.T) {
 	}
 }
 
-// A window that stalls have widened is as wide after a timeout in which nothing was lost, and usual if packets were lost.
+// TestStandstillKeepsWidth: stalls have widened the window. After a timeout in which nothing was lost, it is as wide
+// as before. If packets were lost, it has its usual width.
 func TestStandstillKeepsWidth(t *testing.T) {
 	const wide = 16 * qp.DefaultWindow
 	for _, lost := range []bool{false, true} {
@@ -249,7 +250,7 @@ func TestStandstillKeepsWidth(t *testing.T) {
 		oldest := s.last.Add(1 - wide)
 		s.expire()
 		s.sent()
-		if lost { // the peer has received nothing, and then what was sent again
+		if lost { // the peer has received none of the first packets, and then the packets that were sent again
 			s.inject(ack(oldest))
 			s.note()
 			s.after(10 * time.Millisecond)
@@ -263,8 +264,9 @@ func TestStandstillKeepsWidth(t *testing.T) {
 	}
 }
 
-// A timeout after which the peer answers copies of the first packets says nothing of the last ones, which may be lost: what is sent
-// again then is no sign that the window was not too wide.
+// TestTailLostIsNoStandstill: after a timeout, the peer answers copies of the first packets. The last packets may be
+// lost all the same. An acknowledgement of packets that were sent again thus does not show that the window was not
+// too wide.
 func TestTailLostIsNoStandstill(t *testing.T) {
 	const wide = 16 * qp.DefaultWindow
 	s := newStaller(t, pairConfig{})
@@ -273,13 +275,13 @@ func TestTailLostIsNoStandstill(t *testing.T) {
 	}
 	end := s.last
 	oldest := end.Add(1 - wide)
-	s.expire() // the peer has received half, and its acknowledgements were lost, too
+	s.expire() // the peer has received half of the packets, and its acknowledgements were lost
 	s.sent()
 	acked := oldest.Add(wide/2 - 1)
 	for range 3 { // for each copy
 		s.inject(ack(acked))
 	}
-	for acked.Less(end) { // of the rest it has what is sent again
+	for acked.Less(end) { // the peer receives the rest when it is sent again
 		list := s.sent()
 		if len(list) == 0 {
 			t.Fatal("the requester sends nothing")

@@ -14,9 +14,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// TestTsharkXRC lets tshark, which shares no code with us, decode a simulation
-// of XRC: it finds every packet, with the opcode and PSN we gave it, and none of
-// them malformed. (Of the XRCETH tshark 4.0 knows nothing.)
+// TestTsharkXRC: tshark, which shares no code with us, decodes a simulation of XRC. It finds every packet, with the
+// opcode and PSN that we gave it, and none of them malformed. tshark 4.0 does not know the XRCETH.
 func TestTsharkXRC(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// receiver is a UC engine under test with one posted receive of 2048 bytes.
+// receiver is a UC engine under test with two posted receives of 2048 bytes.
 func receiver(t *testing.T, c pairConfig) (b *bench, mem []byte, region *mr.MR) {
 	c.typ = qp.UC
 	return server(t, c)
 }
 
-// TestUCSend: the same packets as RC, no acknowledgement asked for, complete
-// when the last one is out.
+// TestUCSend: the packets are those of RC, but request no acknowledgement. A work request completes when its last
+// packet is sent.
 func TestUCSend(t *testing.T) {
 	b, _, m := client(t, pairConfig{typ: qp.UC})
 	b.post(send(m, 2500))
@@ -52,16 +52,16 @@ func TestUCSend(t *testing.T) {
 	b.want(bth.UCSendOnly, s0.Add(4))
 }
 
-// TestUCReceive: a gap drops the message it falls into and nothing else; the
-// receive of an abandoned message goes to the next.
+// TestUCReceive: a gap drops the message that it is in, and no other. The next message uses the receive of an
+// abandoned one.
 func TestUCReceive(t *testing.T) {
 	mtu := bytes.Repeat([]byte{'x'}, 1024)
 	b, _, m := receiver(t, pairConfig{})
 	b.inject(packet{op: bth.UCSendFirst, psn: e0, payload: mtu, ack: true})
 	b.inject(packet{op: bth.UCSendLast, psn: e0.Add(2), payload: mtu[:4]})                                                      // MIDDLE or LAST lost before it
-	b.inject(packet{op: bth.UCSendLast, psn: e0.Add(3), payload: mtu[:4]})                                                      // rest of the same
+	b.inject(packet{op: bth.UCSendLast, psn: e0.Add(3), payload: mtu[:4]})                                                      // another packet of the same message
 	b.inject(packet{op: bth.UCSendFirst, psn: e0.Add(9), payload: mtu})                                                         // resynchronises
-	b.inject(packet{op: bth.UCSendOnly, psn: e0.Add(10), payload: []byte("abcd")})                                              // abandons it
+	b.inject(packet{op: bth.UCSendOnly, psn: e0.Add(10), payload: []byte("abcd")})                                              // abandons that message
 	b.inject(packet{op: bth.UCWriteOnly, psn: e0.Add(11), va: m.Addr(), key: m.RKey() ^ 1, length: 4, payload: []byte("evil")}) // no such key
 	b.inject(packet{op: bth.UCSendOnlyImm, psn: e0.Add(12), imm: 5})
 	b.wantSilence()
@@ -84,15 +84,15 @@ func TestUCReceive(t *testing.T) {
 	}
 }
 
-// TestSimUC sends numbered messages over lossy networks: what arrives is whole,
-// in order and never twice; all of it, if the network is good.
+// TestSimUC sends numbered messages over lossy networks. What arrives is whole, in order and never repeated. On a
+// good network, all messages arrive.
 func TestSimUC(t *testing.T) {
 	const messages, size = 60, 5000
 	for seed := uint64(1); seed <= 300; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		imp := impairment{delay: 5 * time.Microsecond, jitter: 20 * time.Microsecond}
 		if seed%4 != 0 {
-			imp.loss, imp.corrupt = 0.05, 0.05 // a repeated message would be taken as a new one
+			imp.loss, imp.corrupt = 0.05, 0.05 // a network that repeats packets would repeat messages
 		}
 		a, b, w := newPair(t, seed, imp, pairConfig{typ: qp.UC, mtu: bth.MTU(1 + rng.IntN(5)), psnA: bth.PSN(0xFFFFF0)})
 		src, sm := a.region(t, messages*size)

@@ -46,8 +46,8 @@ func TestUDSend(t *testing.T) {
 	b.wantDone(cq.WRFlushErr)
 }
 
-// TestUDReceive: the GRH area comes first: an IPv6 header, or 20 zero bytes
-// and an IPv4 header. A wrong Q_Key, no receive or a small one: dropped.
+// TestUDReceive: a receive starts with the GRH area: an IPv6 header, or 20 zero bytes and an IPv4 header. A datagram
+// with a wrong Q_Key, without a receive, or with a receive that is too small is dropped.
 func TestUDReceive(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		b := datagrams(t, v6)
@@ -76,8 +76,7 @@ func TestUDReceive(t *testing.T) {
 	}
 }
 
-// TestUDReceiveMTU: what is larger than the port's MTU is dropped, even if there is
-// room for it (IBTA 9.8.3).
+// TestUDReceiveMTU: a datagram larger than the port's MTU is dropped, even if there is room for it (IBTA 9.8.3).
 func TestUDReceiveMTU(t *testing.T) {
 	b := datagrams(t, false)
 	_, m := b.region(t, 8192)
@@ -92,10 +91,9 @@ func TestUDReceiveMTU(t *testing.T) {
 	}
 }
 
-// TestSimUD sends numbered datagrams over networks that lose, repeat, reorder and
-// corrupt them: every send completes, in order, and nothing is sent twice; what
-// arrives is whole, arrives as often as the network repeats it, at most, and says
-// where it came from. All of it arrives on a good network.
+// TestSimUD sends numbered datagrams over networks that lose, repeat, reorder and corrupt them. Every send completes,
+// in order, and is sent once. Each datagram that arrives is whole, reports its source, and arrives at most as often
+// as the network repeats it. On a good network, all datagrams arrive.
 func TestSimUD(t *testing.T) {
 	const messages, size = 60, 4096 + qp.GRHLen
 	for seed := uint64(1); seed <= 300; seed++ {

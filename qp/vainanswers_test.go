@@ -11,8 +11,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Answers that bring no progress, in runs of all kinds, make a requester neither wait longer for the oldest one than the standard
-// lets each timer run, nor send without bound: the retries are used up, and the work request fails.
+// TestVainAnswers: answers without progress, in series of all kinds, do not make a requester wait longer for the
+// oldest request than the standard lets each timer run, nor send without bound. It uses up its retries, and the work
+// request fails.
 func TestVainAnswers(t *testing.T) {
 	for _, code := range []uint8{8, 12} {
 		for _, retries := range []uint8{none, 1, 3, 7} {

@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// wordBytes is numbers as they lie in memory.
+// wordBytes returns numbers as the bytes of memory, in the given byte order.
 func wordBytes(order binary.AppendByteOrder, words ...uint64) (b []byte) {
 	for _, w := range words {
 		b = order.AppendUint64(b, w)
@@ -22,7 +22,7 @@ func wordBytes(order binary.AppendByteOrder, words ...uint64) (b []byte) {
 	return b
 }
 
-// TestWideErrors is the table of masked atomics of more than 8 bytes that a responder must refuse.
+// TestWideErrors: a responder refuses wrong masked atomics of more than 8 bytes.
 func TestWideErrors(t *testing.T) {
 	var table []refusal
 	for _, op := range []bth.Opcode{bth.MaskedCompareSwap, bth.MaskedFetchAdd} {
@@ -54,8 +54,8 @@ func TestWideErrors(t *testing.T) {
 	checkRefusals(t, table)
 }
 
-// TestWideResponder: the arguments of the first 8 bytes are in the headers, the others behind them. The answer has all words, the
-// same if the request comes again, which changes nothing, also after many others.
+// TestWideResponder: the operands of the first 8 bytes are in the headers, the others behind them. The answer has all
+// words. A repeated request gets the same answer, even after many others, and changes nothing.
 func TestWideResponder(t *testing.T) {
 	b, mem, region := server(t, pairConfig{masked: true, maxArg: mr.MaxOperand, rd: 2})
 	at := int(-region.Addr() & 31)
@@ -100,7 +100,8 @@ func TestWideResponder(t *testing.T) {
 	is(0xA, 0xB7, 0xC, 0xD, 0x55)
 }
 
-// TestWideRequester: what goes out, and where the answer goes, in the byte order of the host and in network byte order.
+// TestWideRequester: the fields of the requests, and the memory that the answers change, in the byte order of the
+// host and in network byte order.
 func TestWideRequester(t *testing.T) {
 	for _, big := range []bool{false, true} {
 		b, mem, m := client(t, pairConfig{masked: true, maxArg: mr.MaxOperand, bigReply: big})
@@ -166,7 +167,7 @@ func TestWideBadAnswers(t *testing.T) {
 	}
 }
 
-// TestWideRefused: what neither the configuration nor a post may have.
+// TestWideRefused: New and PostSend refuse these limits and operands.
 func TestWideRefused(t *testing.T) {
 	for _, tt := range []struct {
 		limit, size int

@@ -46,7 +46,7 @@ func xrcAck(psn bth.PSN, s bth.Syndrome) packet {
 	return packet{op: bth.XRCAck, psn: psn, syndrome: s}
 }
 
-// wantXRC checks what the target answered, without an XRCETH.
+// wantXRC checks that the target has sent one answer, which has no XRCETH.
 func (b *bench) wantXRC(s bth.Syndrome, psn bth.PSN) {
 	b.t.Helper()
 	if p := b.want(bth.XRCAck, psn); p.Syndrome() != s {
@@ -54,9 +54,8 @@ func (b *bench) wantXRC(s bth.Syndrome, psn bth.PSN) {
 	}
 }
 
-// TestXRCInitiator: every packet of every operation is that of RC with the
-// opcodes of XRC, and names the shared receive queue behind the BTH, also when
-// it is sent again.
+// TestXRCInitiator: every packet of every operation is that of RC with the opcode of XRC. It names the shared receive
+// queue behind the BTH, also when it is sent again.
 func TestXRCInitiator(t *testing.T) {
 	b, mem, m := initiator(t, pairConfig{})
 	rdma := func(op qp.Opcode, n int) qp.SendWR {
@@ -83,7 +82,7 @@ func TestXRCInitiator(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b, _, _ := initiator(t, pairConfig{hostA: b.host})
 			c.wr.RemoteSRQN = 0xABCDEF
-			length := int(c.wr.Length) // of a FLUSH, which has no data
+			length := int(c.wr.Length) // the length of a FLUSH, which has no data
 			for _, s := range c.wr.SG {
 				length += int(s.Length)
 			}
@@ -115,7 +114,7 @@ func TestXRCInitiator(t *testing.T) {
 			}
 		})
 	}
-	// Going back into the middle.
+	// The initiator sends again from the middle of a message.
 	wr := rdma(qp.Send, 2500)
 	wr.RemoteSRQN = srqB
 	b.post(wr)
@@ -179,7 +178,7 @@ func TestXRCTarget(t *testing.T) {
 	if wc := done(0, outcome{0, cq.Success})[0]; wc.Imm != 5 || wc.ByteLen != 1028 || string(mem[8192+1024:][:4]) != "tail" {
 		t.Errorf("received %+v", wc)
 	}
-	// Nothing in the other queue.
+	// The other queue has no receive.
 	b.inject(packet{op: bth.XRCSendOnly, psn: e0.Add(2), srqn: srqB, ack: true})
 	b.wantXRC(bth.RNR(1), e0.Add(2))
 	must(0, b.host.xrc[1].PostRecv(&qp.RecvWR{ID: 77, SG: []mr.SGE{region.SGE(0, 64)}}))
@@ -195,7 +194,7 @@ func TestXRCTarget(t *testing.T) {
 	binary.NativeEndian.PutUint64(mem, 40)
 	add := packet{op: bth.XRCFetchAdd, psn: e0.Add(5), srqn: srqA, va: region.Addr(), key: region.RKey(), swap: 2}
 	cas := packet{op: bth.XRCCompareSwap, psn: e0.Add(6), srqn: srqA, va: region.Addr(), key: region.RKey(), compare: 42, swap: 7}
-	for _, d := range []packet{add, cas, add, cas} { // executed once
+	for _, d := range []packet{add, cas, add, cas} { // each is executed once
 		b.inject(d)
 		if p := b.want(bth.XRCAtomicAck, d.psn); p.AtomicValue() != map[bth.PSN]uint64{e0.Add(5): 40, e0.Add(6): 42}[d.psn] {
 			t.Fatalf("%v returned %d", d.op, p.AtomicValue())
@@ -211,10 +210,9 @@ func TestXRCTarget(t *testing.T) {
 	done(1)
 }
 
-// TestXRCTargetErrors: a request must name a queue of the domain, the same in
-// all packets of a message: NAK 0x61, and the receive in use completes, once,
-// where it came from. What the key opens is looked up in the domain of the
-// queue.
+// TestXRCTargetErrors: a request must name a queue of the XRC domain, the same in all packets of a message. Else the
+// target answers NAK 0x61, and the receive in use completes once, into the CQ of its own queue. The target looks up a
+// key in the protection domain of the queue.
 func TestXRCTargetErrors(t *testing.T) {
 	mtu := bytes.Repeat([]byte{'x'}, 1024)
 	const unknown, foreign, basic bth.SRQN = 0x99, 0x500, 0x55
@@ -301,8 +299,7 @@ func TestXRCTargetErrors(t *testing.T) {
 	}
 }
 
-// TestXRCDuplicateRead: a repeated READ is answered only in the domain it was
-// executed in.
+// TestXRCDuplicateRead: the target answers a repeated READ only in the protection domain that executed it.
 func TestXRCDuplicateRead(t *testing.T) {
 	b, _, region := target(t, pairConfig{})
 	must(0, b.host.xrc[1].Close())
@@ -320,8 +317,7 @@ func TestXRCDuplicateRead(t *testing.T) {
 	if b.wantState(qp.RTS); b.cnt.DupDropped != 2 {
 		t.Errorf("%d duplicates dropped", b.cnt.DupDropped)
 	}
-	// Before the answer goes out another domain is named, and the queue goes
-	// away; that changes nothing.
+	// Before the answer is sent, a packet names another domain, and the queue is closed. Neither changes the answer.
 	read = packet{op: bth.XRCReadRequest, psn: e0.Add(1), srqn: srqA, va: region.Addr(), key: region.RKey(), length: 4096}
 	b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), read))
 	b.HandlePacket(b.net.now, build(t, b.peer.path, b.Num(), packet{op: bth.XRCWriteOnly, psn: e0.Add(5), srqn: srqB}))
@@ -333,8 +329,7 @@ func TestXRCDuplicateRead(t *testing.T) {
 	b.wantState(qp.RTS)
 }
 
-// TestXRCLastWQE: a target that fails completes the receive it has in use where
-// it came from.
+// TestXRCLastWQE: a target that fails completes the receive in use, into the CQ of the receive's own queue.
 func TestXRCLastWQE(t *testing.T) {
 	b, _, _ := target(t, pairConfig{})
 	b.inject(packet{op: bth.XRCSendFirst, psn: e0, srqn: srqA, payload: make([]byte, 1024)})
@@ -373,8 +368,7 @@ func TestXRCOverrun(t *testing.T) {
 	}
 }
 
-// TestXRCDirection: an initiator takes no requests, a target no responses, and
-// neither takes packets of RC.
+// TestXRCDirection: an initiator accepts no requests, a target no responses, and neither accepts packets of RC.
 func TestXRCDirection(t *testing.T) {
 	b, _, m := initiator(t, pairConfig{psnB: e0})
 	b.post(send(m, 1))
@@ -396,7 +390,7 @@ func TestXRCDirection(t *testing.T) {
 	}
 }
 
-// TestXRCPost: neither end has receives, the target sends nothing.
+// TestXRCPost: neither end accepts receives, and the target accepts no sends.
 func TestXRCPost(t *testing.T) {
 	ini, _, m := initiator(t, pairConfig{})
 	tgt, _, _ := target(t, pairConfig{})
@@ -421,7 +415,7 @@ func TestXRCPost(t *testing.T) {
 	}
 }
 
-// TestXRCObjects: what belongs together, and what keeps what from closing.
+// TestXRCObjects: New and NewSRQ refuse objects that do not match. An XRC domain is not closed while it is used.
 func TestXRCObjects(t *testing.T) {
 	pd, mem, done := mr.NewPD(), mr.NewTable(rand.Uint64), must(cq.New(1, cq.Options{}))
 	x := qp.NewXRCD()
