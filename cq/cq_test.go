@@ -103,8 +103,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestNext: an entry to fill in is zero whatever it held, none is shown or lost before it
-// is published, and one beyond the end is lost.
+// TestNext: Next returns a zero entry, whatever the slot held. Before Publish, the entry is neither polled nor
+// counted as lost. An entry for a full queue is lost.
 func TestNext(t *testing.T) {
 	lost := 0
 	c := mustNew(t, 4, Options{Overflow: func() { lost++ }})
@@ -113,9 +113,9 @@ func TestNext(t *testing.T) {
 		for c.Push(&garbage, false) {
 		}
 		if w := c.Next(); *w != (WC{}) {
-			t.Fatalf("the one beyond the end is %+v", *w)
+			t.Fatalf("the entry for a full queue is %+v", *w)
 		} else if *w = garbage; c.Publish(w, false) {
-			t.Fatal("five fit into four")
+			t.Fatal("a queue of four took a fifth entry")
 		}
 		poll(c, 3)
 		before := lost
@@ -202,7 +202,7 @@ func TestResize(t *testing.T) {
 		want         error
 	}{
 		{0, 16, syscall.EINVAL}, {-5, 16, syscall.EINVAL}, {MaxEntries + 1, 16, syscall.EINVAL},
-		{4, 16, syscall.EINVAL}, // five wait
+		{4, 16, syscall.EINVAL}, // five entries are queued
 		{5, 8, nil}, {1000, 1024, nil}, {10, 16, nil},
 	} {
 		if err := c.Resize(tt.entries); !errors.Is(err, tt.want) {
@@ -245,9 +245,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// One producer and one consumer, no lock: every completion arrives once, in
-// order, and the data written before Push is there after Poll. The race
-// detector checks the latter.
+// TestProducerConsumer: one producer and one consumer use no lock. Every completion arrives once, in order. After
+// Poll, the consumer sees the data that were written before Push. The race detector checks the latter.
 func TestProducerConsumer(t *testing.T) {
 	const n = 20000
 	c := mustNew(t, 63, Options{})
@@ -279,7 +278,7 @@ func TestProducerConsumer(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClients: clients arm independently of each other, and each is told once.
+// TestClients: clients arm independently of each other, and each is notified once.
 func TestClients(t *testing.T) {
 	var events [clients]int
 	c := mustNew(t, 15, Options{Notify: func(who Client) { events[who]++ }})
@@ -306,7 +305,7 @@ func TestClients(t *testing.T) {
 	step("and the other's", true, [clients]int{SolicitedWaiter: 1})
 }
 
-// TestHasSolicited: what counts as solicited is seen as long as it waits.
+// TestHasSolicited: HasSolicited is true as long as a completion that counts as solicited is in the queue.
 func TestHasSolicited(t *testing.T) {
 	c := mustNew(t, 4, Options{})
 	for i, s := range []struct {
@@ -317,9 +316,9 @@ func TestHasSolicited(t *testing.T) {
 	}{
 		{Success, false, 0, false}, {Success, true, 0, true}, {Success, false, 0, true},
 		{Success, false, 0, true},
-		{Success, true, 0, true},   // dropped, but one waits
-		{Success, true, 1, true},   // the same, and the plain one is polled
-		{Success, false, 1, false}, // the solicited one was polled
+		{Success, true, 0, true},   // dropped, but another one is in the queue
+		{Success, true, 1, true},   // the same, and the unsolicited one is polled
+		{Success, false, 1, false}, // the solicited one is polled
 		{WRFlushErr, false, 0, true},
 	} {
 		c.Push(&WC{Status: s.status}, s.solicited)
@@ -343,8 +342,7 @@ func TestHasSolicited(t *testing.T) {
 	}
 }
 
-// TestResizeWatched: Len, Cap and HasSolicited are right whenever they are
-// asked, also while the queue is resized.
+// TestResizeWatched: Len, Cap and HasSolicited return the right values at any time, also during a Resize.
 func TestResizeWatched(t *testing.T) {
 	c := mustNew(t, 7, Options{})
 	c.Push(&WC{}, true)
@@ -373,7 +371,7 @@ func TestResizeWatched(t *testing.T) {
 	<-done
 }
 
-// poll, arm, poll, sleep never sleeps over a completion.
+// TestNoLostWakeup: a consumer that polls, arms, polls again and then sleeps does not miss a completion.
 func TestNoLostWakeup(t *testing.T) {
 	const n = 20000
 	wake := make(chan struct{}, 1)
@@ -409,7 +407,7 @@ func TestNoLostWakeup(t *testing.T) {
 	wg.Wait()
 }
 
-// beginAt sets the counters of a queue that nothing was pushed to.
+// beginAt sets the counters of a queue that has had no completions.
 func beginAt(c *CQ, n uint64) {
 	c.head.Store(n)
 	c.tail.Store(n)
@@ -421,7 +419,7 @@ func TestCounterWrap(t *testing.T) {
 	beginAt(c, 1<<64-2)
 	push(c, 1, 2, 3, 4)
 	if push(c, 5) {
-		t.Error("five fit into four")
+		t.Error("a queue of four took a fifth entry")
 	}
 	if got := fmt.Sprint(poll(c, 9)); got != "[1 2 3 4]" {
 		t.Errorf("polled %v", got)

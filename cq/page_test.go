@@ -16,9 +16,8 @@ func (p *pages) inUse() (n int) {
 	return n
 }
 
-// TestPages: queues of all lengths, filled and polled in all rhythms, resized and
-// beginning anywhere, keep order, overflow when they are full and not before, and
-// have no more pages than the most entries that ever waited need.
+// TestPages: queues of all sizes are filled and polled in many patterns, resized, and begin at any count. They keep
+// their order and overflow only when they are full. They have no more pages than the longest queue so far needs.
 func TestPages(t *testing.T) {
 	rounds := 5000
 	if testing.Short() {
@@ -56,7 +55,7 @@ func TestPages(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				// The first and the last page may be begun or read only.
+				// The first page may be half read, and the last one half filled.
 				if n := c.pages.inUse(); n > (most+pageLen-2)/pageLen+1 {
 					t.Fatalf("%d pages, though never more than %d entries waited", n, most)
 				}
@@ -65,8 +64,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesComeLate: a queue that nothing was pushed to has none, and a long one
-// that never gets long two at most.
+// TestPagesComeLate: a queue without completions so far has no pages. A large queue that stays short has at most two.
 func TestPagesComeLate(t *testing.T) {
 	c := mustNew(t, MaxEntries, Options{})
 	if n := c.pages.inUse(); n != 0 {

@@ -6,7 +6,7 @@ type sleeper int
 
 func (s *sleeper) Wake() { *s++ }
 
-// TestPark: one that is parked is woken once, at its count, even if the queue is full.
+// TestPark: a parked waiter is woken once, at its count, even if the queue is full.
 func TestPark(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
 		overflows := 0
@@ -30,7 +30,7 @@ func TestPark(t *testing.T) {
 	}
 }
 
-// TestAwait: waits of one list are for the same completions, until the last one.
+// TestAwait: the waits of one list wait for the same completions. The last wait of the list consumes them.
 func TestAwait(t *testing.T) {
 	c := mustNew(t, 2, Options{})
 	for i, s := range []struct {

@@ -23,7 +23,7 @@ func TestStatus(t *testing.T) {
 	if !errors.As(err, &to) || !to.Timeout() || RemoteAccess.Timeout() {
 		t.Error("Timeout")
 	}
-	_ = net.Error(nil) // the interface Timeout is from
+	_ = net.Error(nil) // the interface that Timeout belongs to
 	wc := WC{Status: WRFlushErr}
 	if !errors.Is(wc.Err(), Flushed) {
 		t.Errorf("WC.Err() = %v", wc.Err())
