@@ -20,7 +20,7 @@ func allocFast(t testing.TB, tab *Table, pd *PD, pieces int) *MR {
 	return m
 }
 
-// fastReg registers what is mapped under the next key.
+// fastReg registers the mapped memory under the next key.
 func fastReg(t testing.TB, tab *Table, m *MR, acc Access) {
 	t.Helper()
 	key := IncRKey(m.RKey())
@@ -37,7 +37,7 @@ func mapped(t testing.TB, m *MR, opt Options, sg ...[]byte) {
 	}
 }
 
-// pages returns n pages of 4096 bytes that lie at pages.
+// pages returns n aligned pages of 4096 bytes.
 func pages(n int) []byte {
 	b := make([]byte, (n+1)*4096)
 	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & 4095
@@ -128,7 +128,7 @@ func TestMap(t *testing.T) {
 			if a := address(tt.sg[0], 0, tt.at); m.Addr() != a || m.Length() != len(want) {
 				t.Errorf("%d bytes at %#x, want %d at %#x", m.Length(), m.Addr(), len(want), a)
 			}
-			refused(t, tab, pd, q1, m.RKey(), m.Addr(), 1, 0, BadKey) // not yet
+			refused(t, tab, pd, q1, m.RKey(), m.Addr(), 1, 0, BadKey) // not registered yet
 			fastReg(t, tab, m, RemoteRead)
 			v, off, f := tab.Remote(pd, q1, m.RKey(), m.Addr(), uint64(len(want)), RemoteRead)
 			if f != OK {
@@ -146,11 +146,11 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// The rules of a registration.
+// TestRegisterFastRules: the cases in which RegisterFast succeeds or fails.
 func TestRegisterFastRules(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		pd   *PD // nil: the right one
+		pd   *PD // nil: the domain of the region
 		key  func(bth.RKey) bth.RKey
 		acc  Access
 		prep func(tab *Table, m *MR)
@@ -191,9 +191,8 @@ func TestRegisterFastRules(t *testing.T) {
 	}
 }
 
-// The cycle of a storage program: map, register, use, invalidate, again. The
-// new key opens the new memory; a registration without a Map opens what it
-// opened before (an upstream bug lost it).
+// TestFastRegCycle repeats what a storage program does: map, register, use, invalidate. The new key opens the new
+// memory. A registration without a new Map opens the same memory as before, which an upstream bug lost.
 func TestFastRegCycle(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := allocFast(t, tab, pd, 4)
@@ -211,7 +210,7 @@ func TestFastRegCycle(t *testing.T) {
 	mapped(t, m, at, a[:5], a[5:])
 	fastReg(t, tab, m, RemoteRead)
 	k1 := m.RKey()
-	mapped(t, m, at, b) // does not touch what is registered
+	mapped(t, m, at, b) // does not change the registered memory
 	if got := read(k1, 12); got != "first memory" {
 		t.Errorf("after Map of the next: %q", got)
 	}
@@ -252,7 +251,7 @@ func TestFastRegCycle(t *testing.T) {
 	}
 }
 
-// reachesAll compares the bytes a region opens, cut at every place.
+// reachesAll compares every range of the bytes that a region opens with the expected bytes.
 func reachesAll(t testing.TB, tab *Table, m *MR, want []byte) {
 	t.Helper()
 	for i := range want {
@@ -272,7 +271,7 @@ func reachesAll(t testing.TB, tab *Table, m *MR, want []byte) {
 	}
 }
 
-// Copies go through pieces in order, and touch nothing else.
+// TestFastRegPieces: copies go through the pieces in order and change no other memory.
 func TestFastRegPieces(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	backing := bytes.Repeat([]byte{'.'}, 64)
@@ -296,7 +295,7 @@ func TestFastRegPieces(t *testing.T) {
 	reachesAll(t, tab, m, []byte(".abcdefghijk."))
 }
 
-// An atomic works on one piece of memory or not at all.
+// TestFastRegAtomics: an atomic must be in one piece of memory. Else it fails and changes nothing.
 func TestFastRegAtomics(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	a, b := aligned(16), aligned(16)
@@ -337,8 +336,7 @@ func TestFastRegAtomics(t *testing.T) {
 	}
 }
 
-// A region with windows on it is not invalidated; the window follows its
-// pieces.
+// TestWindowOnFastReg: a region with windows is not invalidated. A window reads through the pieces of its region.
 func TestWindowOnFastReg(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := allocFast(t, tab, pd, 4)
@@ -373,8 +371,7 @@ func TestWindowOnFastReg(t *testing.T) {
 	}
 }
 
-// A copy that was looked up before a key was revoked does not happen, even if
-// the same key opens something again.
+// TestStaleMemory: if a key is invalidated after a lookup, the copy fails, even if the same key is valid again.
 func TestStaleMemory(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := allocFast(t, tab, pd, 1)

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector touches the memory in code of its own, where a fault cannot be caught.
+// The race detector accesses the memory in its own code, where a fault cannot be caught.
 
 package mr
 
@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// fromSystem maps n pages that a test may take away.
+// fromSystem maps n pages that a test may protect or unmap.
 func fromSystem(t *testing.T, n int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, n*os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -35,7 +35,7 @@ func foreign(t *testing.T, buf []byte, iova uint64) (Memory, *Table) {
 	return memoryOf(t, tab, m), tab
 }
 
-// TestForeignCopies: at every offset, of every length, what a plain copy does.
+// TestForeignCopies: at every offset and for every length, a copy has the result of a plain copy.
 func TestForeignCopies(t *testing.T) {
 	buf := fromSystem(t, 1)[:64]
 	v, _ := foreign(t, buf, 0)
@@ -58,8 +58,8 @@ func TestForeignCopies(t *testing.T) {
 	}
 }
 
-// TestForeignGone: memory that the program has protected or unmapped is a fault of every access to
-// it, and of no other; no lock stays taken.
+// TestForeignGone: every access to memory that the program has protected or unmapped returns a fault. Accesses to
+// other memory succeed, and no lock stays taken.
 func TestForeignGone(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	for name, misaligned := range map[string]uint64{"aligned": 0, "misaligned": 4} {
@@ -104,7 +104,7 @@ func TestForeignGone(t *testing.T) {
 	}
 }
 
-// TestForeignOthers: a panic for another reason is none of a fault.
+// TestForeignOthers: a panic for another reason is not turned into a fault.
 func TestForeignOthers(t *testing.T) {
 	v, _ := foreign(t, fromSystem(t, 1), 0)
 	defer func() {
@@ -115,7 +115,7 @@ func TestForeignOthers(t *testing.T) {
 	v.m.touch(func() { panic("a bug") })
 }
 
-// TestForeignErrors: what cannot be both, and that a region stays foreign.
+// TestForeignErrors: a region cannot be both foreign and watched. A reregistered region stays foreign.
 func TestForeignErrors(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	buf := fromSystem(t, 1)

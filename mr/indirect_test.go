@@ -28,7 +28,7 @@ func indirect(t testing.TB, tab *Table, pd *PD, acc Access, repeat uint64, parts
 	return m
 }
 
-// text registers a text.
+// text registers the bytes of a string.
 func text(t testing.TB, tab *Table, pd *PD, s string, acc Access) *MR {
 	t.Helper()
 	m, err := tab.Register(pd, []byte(s), acc, Options{})
@@ -67,8 +67,8 @@ func TestAllocIndirect(t *testing.T) {
 	}
 }
 
-// The two forms of the user-mode memory registration: a list of parts, and
-// parts at regular distances, interleaved.
+// TestIndirectContents: the two forms of the user-mode memory registration are a list of parts, and interleaved parts
+// at regular distances.
 func TestIndirectContents(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	a := text(t, tab, pd, "ABCDEFGHIJKLMNOPQRSTUVWXYZ", 0)
@@ -124,7 +124,7 @@ func TestIndirectContents(t *testing.T) {
 			}
 		})
 	}
-	for _, m := range []*MR{a, b, f, nested} { // nested is VALID still and holds two
+	for _, m := range []*MR{a, b, f, nested} { // nested is still VALID and keeps b and f in use
 		err := m.Deregister()
 		if busy := m == b || m == f; busy != errors.Is(err, syscall.EBUSY) || !busy && err != nil {
 			t.Errorf("deregister: %v", err)
@@ -211,7 +211,7 @@ func TestIndirectDepth(t *testing.T) {
 	}
 }
 
-// What a peer may do is what the region and all its parts allow.
+// TestIndirectRights: a peer has a right only if the region and all its parts grant it.
 func TestIndirectRights(t *testing.T) {
 	const all = LocalWrite | RemoteRead | RemoteWrite | RemoteAtomic | MWBind | FlushGlobal
 	for _, tt := range []struct{ own, first, second, want Access }{
@@ -245,7 +245,8 @@ func TestIndirectRights(t *testing.T) {
 	refused(t, tab, NewPD(), q1, m.RKey(), 0, 8, 0, BadKey)
 }
 
-// A region below that dies takes with it what it was part of, from there on.
+// TestIndirectDeadPart: if a part is invalidated, the regions above it lose its bytes, and stay without them when it
+// is registered again.
 func TestIndirectDeadPart(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	user := text(t, tab, pd, "user", LocalWrite|RemoteWrite|RemoteRead)
@@ -292,7 +293,7 @@ func TestIndirectDeadPart(t *testing.T) {
 	if f := v.WriteAt(off, []byte("............")); f != BadKey || string(mem) != "fast" {
 		t.Errorf("write: %v, %q", f, mem)
 	}
-	// Made of it again, all is well.
+	// Regions that are mapped to it again and registered open its bytes.
 	for _, x := range []*MR{over, m} {
 		if f := tab.Invalidate(pd, q1, x.RKey()); f != OK {
 			t.Fatal(f)
@@ -308,7 +309,7 @@ func TestIndirectDeadPart(t *testing.T) {
 	reachesAll(t, tab, m, []byte("fast"))
 }
 
-// Everything can be given back in any order that leaves nothing in use.
+// TestIndirectTeardown: objects can be freed in any order in which none of them is in use.
 func TestIndirectTeardown(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	a := register(t, tab, pd, 8, RemoteRead|MWBind, Options{})
@@ -340,7 +341,7 @@ func TestIndirectTeardown(t *testing.T) {
 	if err := over.Reset(); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []*MR{m, a, over} { // VALID ones give back what they are made of
+	for _, x := range []*MR{m, a, over} { // a VALID region releases its parts
 		if err := x.Deregister(); err != nil {
 			t.Error(err)
 		}
@@ -350,7 +351,7 @@ func TestIndirectTeardown(t *testing.T) {
 	}
 }
 
-// Writes land in the parts and nowhere else, in the order of their bytes.
+// TestIndirectWrite: a write changes the parts, in the order of their bytes, and no other memory.
 func TestIndirectWrite(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	a, err := tab.Register(pd, bytes.Repeat([]byte{'.'}, 32), LocalWrite, Options{})
@@ -367,7 +368,7 @@ func TestIndirectWrite(t *testing.T) {
 	}
 }
 
-// An atomic works in one part and one piece of memory, or not at all.
+// TestIndirectAtomics: an atomic must be in one part and in one piece of memory. Else it fails and changes nothing.
 func TestIndirectAtomics(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	const acc = LocalWrite | RemoteAtomic
@@ -377,7 +378,7 @@ func TestIndirectAtomics(t *testing.T) {
 	fastReg(t, tab, f, acc)
 	inner := indirect(t, tab, pd, acc, 2, Part{MR: a, Length: 8, Stride: 16}, Part{MR: f, Offset: 4, Length: 12, Stride: 12})
 	m := indirect(t, tab, pd, acc, 0, Part{MR: inner, Offset: 4, Length: 36})
-	// m: a[4:8] f[4:16] a[16:24] f[16:28]
+	// The content of m: a[4:8] f[4:16] a[16:24] f[16:28].
 	for _, tt := range []struct {
 		off  uint64
 		want Fault
@@ -418,7 +419,7 @@ func TestIndirectAtomics(t *testing.T) {
 	}
 }
 
-// A watched region stays so as part of another.
+// TestIndirectWatched: a watched region is also watched as a part of an indirect region.
 func TestIndirectWatched(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	buf := aligned(64)
@@ -435,7 +436,7 @@ func TestIndirectWatched(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				Load64(buf[16:]) // the race detector would see a plain copy
+				Load64(buf[16:]) // the race detector would report a plain copy
 			}
 		}
 	}()

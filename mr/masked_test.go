@@ -45,8 +45,8 @@ func memoryOf(t testing.TB, tab *Table, m *MR) Memory {
 	return v
 }
 
-// TestMaskedAtomics compares with the definitions: every size, aligned memory
-// and not, and nothing beside the operand changes.
+// TestMaskedAtomics compares the atomics with their definitions, for every operand size, on aligned and misaligned
+// memory. Nothing beside the operand changes.
 func TestMaskedAtomics(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	masks := []uint64{0, ^uint64(0), 1, 1 << 63, 0x8080808080808080, 0x8888888888888888, 0x8000000080000000, 0xFF00FF00FF00FF00}
@@ -91,8 +91,8 @@ func TestMaskedAtomics(t *testing.T) {
 	}
 }
 
-// TestMaskedAtomicsAtTheEdge: an operand whose word is not all in the region is
-// changed all the same, and nothing outside.
+// TestMaskedAtomicsAtTheEdge: an atomic changes an operand whose word is partly outside the region, and changes
+// nothing outside.
 func TestMaskedAtomicsAtTheEdge(t *testing.T) {
 	for _, tt := range []struct{ from, n, off, size int }{
 		{1, 7, 0, 1}, {2, 2, 0, 2}, {0, 5, 4, 1}, {0, 6, 4, 2}, {4, 4, 0, 4}, {3, 1, 0, 1},
@@ -105,7 +105,7 @@ func TestMaskedAtomicsAtTheEdge(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := memoryOf(t, tab, m)
-		o := Operand{uint64(tt.from + tt.off), tt.size} // as aligned as the memory
+		o := Operand{uint64(tt.from + tt.off), tt.size} // with the alignment of the memory
 		v.MaskedFetchAdd(uint64(tt.off), o, 3, 0)
 		if old, _ := v.MaskedCompareSwap(uint64(tt.off), o, 1, 1, 0xFFFFFFFFFFFFFFFF, 4); old != 3 {
 			t.Errorf("%+v: found %d", tt, old)
@@ -123,8 +123,8 @@ func TestMaskedAtomicsAtTheEdge(t *testing.T) {
 	}
 }
 
-// TestMaskedAtomicsFromManyShards: fields of one word, added to by several, as
-// one number and as single bytes, lose nothing.
+// TestMaskedAtomicsFromManyShards: several shards add to the same word, as one number and as single bytes. No
+// addition is lost.
 func TestMaskedAtomicsFromManyShards(t *testing.T) {
 	for _, shift := range []int{0, 1} {
 		v, buf := operandRegion(t, shift)
@@ -135,7 +135,7 @@ func TestMaskedAtomicsFromManyShards(t *testing.T) {
 				for range rounds {
 					v.MaskedFetchAdd(0, Operand{0, 8}, 0x0100000000000001, 0x8080808080808080)
 					v.MaskedFetchAdd(uint64(i), Operand{uint64(i), 1}, 2, 0)
-					for { // a lock in the uppermost bit of byte 5
+					for { // the uppermost bit of byte 5 is a lock
 						if old, _ := v.MaskedCompareSwap(4, Operand{4, 4}, 0, 0x8000, 0x8000, 0x8000); bits.OnesCount64(old&0x8000) == 0 {
 							break
 						}

@@ -9,7 +9,7 @@ import (
 
 // The accesses of the model.
 
-// opening is what a key opens in the model.
+// opening is the access that a key gives in the model.
 type opening struct {
 	pd    int
 	qpn   bth.QPN
@@ -32,10 +32,10 @@ func (x *machine) find(key uint32, local bool) (o opening, ok bool) {
 	return o, false
 }
 
-// access looks a key up, locally or as a peer, and uses what it opens.
+// access looks up a key, locally or as a peer, and uses the memory that it opens.
 func (x *machine) access() error {
 	key, _ := pick(x, x.keys)
-	switch x.dice(4) { // live ones more often
+	switch x.dice(4) { // prefers keys that are valid
 	case 0, 1:
 		if w, ok := pick(x, x.windows); ok {
 			key = w.key
@@ -113,7 +113,7 @@ func (x *machine) access() error {
 	return x.use(v, at, o.bytes[off:off+n], need)
 }
 
-// use reads or changes memory and compares it with the bytes it must be.
+// use reads or changes memory and compares the result with the bytes of the model.
 func (x *machine) use(v Memory, at uint64, bytes []modelByte, need Access) error {
 	buf := make([]byte, len(bytes))
 	dead := 0
@@ -148,7 +148,7 @@ func (x *machine) use(v Memory, at uint64, bytes []modelByte, need Access) error
 			buf[i] = *bytes[i].byte
 		}
 		if f != OK || old != was || binary.NativeEndian.Uint64(buf) != old+5 {
-			return fmt.Errorf("atomic on %d: %v, brought back %d and left %x", was, f, old, buf)
+			return fmt.Errorf("atomic on %d: %v, returned %d and left %x", was, f, old, buf)
 		}
 	case RemoteWrite, LocalWrite:
 		for i := range buf {
@@ -160,7 +160,7 @@ func (x *machine) use(v Memory, at uint64, bytes []modelByte, need Access) error
 			return nil
 		}
 		if x.overlap(bytes) {
-			return nil // the last one wins; that is not worth a model
+			return nil // the last copy of a byte wins, and the model does not cover that
 		}
 		for i := range bytes {
 			if *bytes[i].byte != buf[i] {
@@ -182,7 +182,7 @@ func (x *machine) use(v Memory, at uint64, bytes []modelByte, need Access) error
 	return nil
 }
 
-// overlap reports whether a byte comes twice.
+// overlap reports whether a byte occurs twice.
 func (x *machine) overlap(bytes []modelByte) bool {
 	seen := map[*byte]bool{}
 	for _, b := range bytes {

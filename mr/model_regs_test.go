@@ -120,7 +120,7 @@ func (x *machine) mapParts() error {
 	var regs []modelReg
 	for range 1 + x.dice(4) {
 		u, _ := pick(x, x.regions)
-		for i := range 6 { // rather one that will do
+		for i := range 6 { // prefers a region that can be a part
 			if u.pd != r.pd || !u.valid || u == r || i < 3 && !u.fast {
 				u, _ = pick(x, x.regions)
 			}
@@ -130,7 +130,7 @@ func (x *machine) mapParts() error {
 			p.Stride = ^uint64(0) / uint64(1+x.dice(4))
 		}
 		may = may && u != r && u.pd == r.pd && u.valid && p.Length > 0 && p.Offset+p.Length <= uint64(len(u.bytes)) && p.Offset+p.Length >= p.Offset
-		for i := range uint64(repeat) { // each of them lies inside
+		for i := range uint64(repeat) { // each repetition must be inside
 			may = may && (i == 0 || p.Stride < 1<<32 && p.Offset+i*p.Stride+p.Length <= uint64(len(u.bytes)))
 		}
 		parts, regs = append(parts, p), append(regs, modelReg{u, u.epoch})
@@ -162,7 +162,7 @@ func (x *machine) mapParts() error {
 	return nil
 }
 
-// killPart invalidates a region that another is made of.
+// killPart invalidates a part of an indirect region.
 func (x *machine) killPart() error {
 	for _, r := range x.regions {
 		if !r.valid || len(r.parts) == 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// The model: what the table must do, said as plainly as possible. A region is
-// a list of the bytes it opens; a window is another list.
+// The model defines, as plainly as possible, what the table must do. A region is a list of the bytes that it opens. A
+// window is another list.
 
-// modelByte is one byte, which piece of memory it is of, and the registrations
-// that it was reached by when it became part of an indirect region.
+// modelByte is one byte, the piece of memory that it belongs to, and the registrations through which an indirect
+// region reached it when it was mapped.
 type modelByte struct {
 	*byte
 	piece int
@@ -54,10 +54,10 @@ type modelRegion struct {
 	epoch    int // counts registrations
 	closed   bool
 	depth    int
-	parts    []modelReg // of an indirect one
-	next2    []modelReg // and of the next registration
+	parts    []modelReg // of an indirect region
+	next2    []modelReg // for its next registration
 	depth2   int
-	users    int // parts of VALID indirect regions
+	users    int // VALID indirect regions that have it as a part
 }
 
 type modelWindow struct {
@@ -81,11 +81,11 @@ type machine struct {
 	trail   Trail      // of all accesses
 	regions []*modelRegion
 	windows []*modelWindow
-	keys    []uint32 // every key there ever was
+	keys    []uint32 // all keys so far
 	pieces  int
 	steps   int
 	allowed int // accesses that reached memory
-	dead    int // and that touched some that is gone
+	dead    int // and those that touched memory of an invalidated region
 }
 
 var modelQPs = [2]bth.QPN{q1, q2}
@@ -111,7 +111,7 @@ var modelOps = []func(*machine) error{(*machine).register, (*machine).deregister
 	(*machine).invalidate, (*machine).invalidate, (*machine).killPart, (*machine).deallocMW, (*machine).unbindAll,
 	(*machine).access, (*machine).access, (*machine).access, (*machine).access, (*machine).access, (*machine).access}
 
-// step does one random operation and reports a disagreement.
+// step does one random operation and reports a difference between the table and the model.
 func (x *machine) step() error {
 	x.steps++
 	i := x.dice(len(modelOps))
@@ -229,7 +229,7 @@ func (x *machine) allocMW() error {
 	return nil
 }
 
-// offset is a place in or near something of size n.
+// offset returns an offset in or near an object of n bytes.
 func (x *machine) offset(n int) uint64 {
 	switch x.dice(16) {
 	case 0:
@@ -386,20 +386,20 @@ func TestModel(t *testing.T) {
 		allowed += x.allowed
 		dead += x.dead
 	}
-	t.Logf("%d accesses reached memory, %d of them some that was gone", allowed, dead)
+	t.Logf("%d accesses reached memory, %d of them memory that was gone", allowed, dead)
 	if allowed < 1500 || dead < 20 {
-		t.Errorf("only %d accesses reached memory, %d some that was gone: the dice are loaded", allowed, dead)
+		t.Errorf("only %d accesses reached memory, %d of them memory that was gone: the test covers too little", allowed, dead)
 	}
 }
 
-// end gives everything back; nothing may be left.
+// end frees all objects. None may be left.
 func (x *machine) end() error {
 	for _, w := range x.windows {
 		if err := w.w.Dealloc(); err != nil {
 			return err
 		}
 	}
-	for _, r := range x.regions { // first nothing is part of anything any more
+	for _, r := range x.regions { // first, no region is part of another any more
 		if r.valid && (r.fast || r.indirect) {
 			if f := x.tab.Invalidate(x.pds[r.pd], q1, bth.RKey(r.key)); f != OK {
 				return fmt.Errorf("invalidate at the end: %v", f)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// whole looks a region up, for its copy methods.
+// whole looks up a whole region, for the methods of Memory.
 func whole(t testing.TB, m *MR) Memory {
 	t.Helper()
 	v, off, f := m.table.Local(m.pd, m.SGE(0, m.Length()), 0)
@@ -34,11 +34,10 @@ func TestCopy(t *testing.T) {
 	if string(buf) != "the slick brown fox" {
 		t.Errorf("after WriteAt: %q", buf)
 	}
-	v.ReadAt(nil, uint64(len(buf))) // nothing at the end is allowed
+	v.ReadAt(nil, uint64(len(buf))) // a copy of no bytes at the end is allowed
 }
 
-// The operand is the word in host byte order, wherever it lies: the aligned
-// and the misaligned path must agree with each other and with arithmetic.
+// TestAtomics: the operand is a word in host byte order, aligned or misaligned. Both give the same, right results.
 func TestAtomics(t *testing.T) {
 	for shift := range 8 {
 		tab, pd := newTable(), NewPD()
@@ -77,7 +76,7 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// Several shards adding to one word lose nothing, aligned or not.
+// TestAtomicsFromManyShards: several shards add to one word, aligned or misaligned. No addition is lost.
 func TestAtomicsFromManyShards(t *testing.T) {
 	for _, shift := range []int{0, 3} {
 		tab, pd := newTable(), NewPD()

@@ -25,12 +25,12 @@ func allocMW(t testing.TB, tab *Table, pd *PD, typ MWType) *MW {
 	return w
 }
 
-// to is a binding of a window to n bytes of a region from offset off.
+// to returns the binding of a window to n bytes of a region from offset off.
 func to(w *MW, m *MR, off, n uint64, acc Access) *Binding {
 	return &Binding{Key: IncRKey(w.RKey()), MR: m, LKey: m.LKey(), Addr: m.Addr() + off, Length: n, Access: acc}
 }
 
-// bind binds on queue pair q1 and notes the new key as a post does.
+// bind binds on queue pair q1 and reports the new key with Posted, as PostSend does.
 func bind(t testing.TB, tab *Table, l *Windows, w *MW, b *Binding) {
 	t.Helper()
 	if f := tab.Bind(w.PD(), q1, l, w, b); f != OK {
@@ -39,8 +39,8 @@ func bind(t testing.TB, tab *Table, l *Windows, w *MW, b *Binding) {
 	w.Posted(b.Key)
 }
 
-// reach looks up n bytes as a peer on queue pair q does, and checks that they
-// are the memory of the region from offset off.
+// reach looks up n bytes as a peer on queue pair q does. It checks that they are the memory of the region from offset
+// off.
 func reach(t testing.TB, tab *Table, pd *PD, q bth.QPN, key bth.RKey, va, n uint64, need Access, m *MR, off uint64) {
 	t.Helper()
 	v, at, f := tab.Remote(pd, q, key, va, n, need)
@@ -54,7 +54,7 @@ func reach(t testing.TB, tab *Table, pd *PD, q bth.QPN, key bth.RKey, va, n uint
 	}
 }
 
-// refused looks up as a peer does and expects a fault.
+// refused looks up memory as a peer does and expects a fault.
 func refused(t testing.TB, tab *Table, pd *PD, q bth.QPN, key bth.RKey, va, n uint64, need Access, want Fault) {
 	t.Helper()
 	if _, _, f := tab.Remote(pd, q, key, va, n, need); f != want {
@@ -91,7 +91,7 @@ func TestAllocMW(t *testing.T) {
 	}
 }
 
-// The rules of binding, by the names of their compliance statements.
+// TestBindRules: the rules of a bind. The cases have the names of the compliance statements of the standard.
 func TestBindRules(t *testing.T) {
 	type env struct {
 		tab         *Table
@@ -108,7 +108,7 @@ func TestBindRules(t *testing.T) {
 		name  string
 		types []MWType
 		b     func(e *env, w *MW) *Binding
-		pd    func(e *env) *PD // of the queue pair; nil: the common one
+		pd    func(e *env) *PD // of the queue pair; nil: the same as that of the window
 		want  Fault
 	}{
 		{"whole region", both, func(e *env, w *MW) *Binding { return to(w, e.m, 0, 4096, windowed) }, nil, OK},
@@ -216,10 +216,10 @@ func TestBindRules(t *testing.T) {
 	}
 }
 
-// A window grants what it grants and not what the region does.
+// TestWindowRights: a window grants its own rights and not those of its region.
 func TestWindowRights(t *testing.T) {
 	tab, pd, other := newTable(), NewPD(), NewPD()
-	m := register(t, tab, pd, 4096, LocalWrite|MWBind, Options{IOVA: 0x10000, HasIOVA: true}) // nothing remote
+	m := register(t, tab, pd, 4096, LocalWrite|MWBind, Options{IOVA: 0x10000, HasIOVA: true}) // no remote rights
 	var l Windows
 	for _, typ := range []MWType{MWType1, MWType2} {
 		w := allocMW(t, tab, pd, typ)
@@ -241,14 +241,14 @@ func TestWindowRights(t *testing.T) {
 		} else {
 			reach(t, tab, pd, q2, k, va, 1, RemoteRead, m, 64)
 		}
-		// A window is for peers.
+		// A window is for peers only.
 		if _, _, f := tab.Local(pd, SGE{va, 1, bth.LKey(k)}, 0); f != BadKey {
 			t.Errorf("%v as L_Key: %v", typ, f)
 		}
 	}
 }
 
-// A type 1 window goes from place to place; each bind ends the key before it.
+// TestRebindType1: a type 1 window can be bound repeatedly, to other regions. Each bind invalidates the previous key.
 func TestRebindType1(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	at := Options{IOVA: 0x10000, HasIOVA: true}
@@ -285,7 +285,8 @@ func TestRebindType1(t *testing.T) {
 	}
 }
 
-// A type 2 window is bound when it is free, and freed by who it is bound to.
+// TestType2LifeCycle: a type 2 window can be bound only while it is free. Only the queue pair that it is bound to can
+// free it.
 func TestType2LifeCycle(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := register(t, tab, pd, 4096, bindable|ZeroBased, Options{})
@@ -294,7 +295,7 @@ func TestType2LifeCycle(t *testing.T) {
 	for round := range 3 {
 		b := to(w, m, 8, 8, RemoteWrite)
 		if round == 2 {
-			b.Key = w.RKey() // the consumer may even keep it
+			b.Key = w.RKey() // the program may even keep the key
 		}
 		bind(t, tab, &l, w, b)
 		reach(t, tab, pd, q1, w.RKey(), 8, 8, RemoteWrite, m, 8)
@@ -343,8 +344,7 @@ func TestInvalidateType1(t *testing.T) { // o10-37.2.26
 	reach(t, tab, pd, q1, w.RKey(), v.Addr(), 8, RemoteRead, v, 0)
 }
 
-// A queue pair that goes takes its windows with it, in any order with other
-// ways of unbinding them, and leaves those of others.
+// TestUnbindAll: UnbindAll unbinds all windows of one queue pair that are still bound, and none of another.
 func TestUnbindAll(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := register(t, tab, pd, 64, bindable|ZeroBased, Options{})
@@ -390,7 +390,7 @@ func TestUnbindAll(t *testing.T) {
 	}
 }
 
-// The key of a window that was deallocated is as dead as one of a region.
+// TestWindowKeyDies: Dealloc invalidates the key of a window.
 func TestWindowKeyDies(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := register(t, tab, pd, 64, bindable, Options{})
@@ -402,7 +402,7 @@ func TestWindowKeyDies(t *testing.T) {
 		}
 		bind(t, tab, nil, w, to(w, m, 0, 8, RemoteRead))
 		reach(t, tab, pd, q1, w.RKey(), m.Addr(), 8, RemoteRead, m, 0)
-		if old != 0 && old != w.RKey() { // 8 bits come around
+		if old != 0 && old != w.RKey() { // the low 8 bits repeat
 			refused(t, tab, pd, q1, old, m.Addr(), 8, RemoteRead, BadKey)
 		}
 		old = w.RKey()

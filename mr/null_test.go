@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNull: a null region reads as zeros and discards what is written, at every address, and opens
-// nothing to peers.
+// TestNull: a null region, at every address, reads as zeros and discards the bytes that are written. It grants peers
+// nothing.
 func TestNull(t *testing.T) {
 	tab := newTable()
 	pd := NewPD()
@@ -58,7 +58,7 @@ func TestNull(t *testing.T) {
 	}
 }
 
-// TestNullPart: an indirect region skips the bytes of a part that is of a null region.
+// TestNullPart: a write to an indirect region skips the bytes of a part that is in a null region.
 func TestNullPart(t *testing.T) {
 	tab := newTable()
 	pd := NewPD()

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// listed makes a list of parts that begins at an address.
+// listed makes a list of parts for a region that begins at address iova.
 func listed(t testing.TB, m *MR, iova, repeat uint64, parts ...Part) *PartList {
 	t.Helper()
 	l, err := m.ListParts(parts, repeat, Options{IOVA: iova, HasIOVA: true})
@@ -28,7 +28,7 @@ func listReg(t testing.TB, tab *Table, m *MR, l *PartList) {
 	}
 }
 
-// invalidated ends the key of a region.
+// invalidated invalidates the key of a region.
 func invalidated(t testing.TB, tab *Table, m *MR) {
 	t.Helper()
 	if f := tab.Invalidate(m.PD(), q1, m.RKey()); f != OK {
@@ -36,7 +36,7 @@ func invalidated(t testing.TB, tab *Table, m *MR) {
 	}
 }
 
-// Lists do not depend on what was mapped, nor on each other, and can be registered again.
+// TestPartLists: lists do not depend on the mapped parts, nor on each other, and can be registered again.
 func TestPartLists(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	a := text(t, tab, pd, "ABCDEFGHIJ", 0)
@@ -70,7 +70,7 @@ func TestPartLists(t *testing.T) {
 		}
 		invalidated(t, tab, m)
 	}
-	fastReg(t, tab, m, 0) // what was mapped before all of that
+	fastReg(t, tab, m, 0) // the parts that were mapped before the lists
 	if m.Addr() != 0 || m.Length() != 3 {
 		t.Errorf("%d bytes at %#x", m.Length(), m.Addr())
 	}
@@ -86,8 +86,8 @@ func TestPartLists(t *testing.T) {
 	}
 }
 
-// Between making a list and registering it its regions may go. The registration then fails, and
-// keeps none in use.
+// TestPartListsThatFail: regions may end between ListParts and RegisterParts. The registration then fails and keeps
+// no region in use.
 func TestPartListsThatFail(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	good := text(t, tab, pd, "good", 0)

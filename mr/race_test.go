@@ -10,16 +10,14 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// These tests are what the promise of Invalidate is worth: other shards look
-// up and copy while one registers, binds and invalidates. When Invalidate (or
-// the bind that takes a window away) has returned, the owner uses the memory
-// as his own, without any lock. A copy that came too late would be seen in the
-// data, and by the race detector.
+// These tests check the promise of Invalidate. One shard registers, binds and invalidates, while other shards look up
+// and copy. When Invalidate has returned, or the bind that moves a window, the owner uses the memory without any
+// lock. If a copy came too late, the data would show it, or the race detector.
 
-const raceShards = 3 // that look up
+const raceShards = 3 // shards that look up
 
-// hammer is one shard: it writes through the key that is current until told to
-// stop, and counts what got through. Each write is looked up anew.
+// hammer is one shard. Until it is told to stop, it writes through the current key, with a new lookup for each write,
+// and counts the successful accesses.
 func hammer(tab *Table, pd *PD, shard int, key *atomic.Uint32, stop *atomic.Bool, done *atomic.Int64) {
 	data := bytes.Repeat([]byte{byte('A' + shard)}, 64)
 	for ; !stop.Load(); runtime.Gosched() {
@@ -36,8 +34,7 @@ func hammer(tab *Table, pd *PD, shard int, key *atomic.Uint32, stop *atomic.Bool
 	}
 }
 
-// revoke runs hammers while give puts one memory or the other behind a key, and
-// take takes it away again.
+// revoke runs hammers, while give repeatedly gives a key one of two memories, and take takes it away again.
 func revoke(t *testing.T, tab *Table, pd *PD, mems [2][]byte, give func(i int) bth.RKey, take func()) {
 	var key atomic.Uint32
 	var stop atomic.Bool
@@ -93,7 +90,7 @@ func TestRaceFastReg(t *testing.T) {
 	})
 }
 
-// windowOn returns what binds a window to one of two regions.
+// windowOn returns a function that binds a window to one of two regions.
 func windowOn(t *testing.T, tab *Table, w *MW, l *Windows, mems [2][]byte) func(i int) bth.RKey {
 	var regions [2]*MR
 	for i := range regions {
@@ -119,7 +116,7 @@ func TestRaceWindow2(t *testing.T) {
 	})
 }
 
-// A type 1 window that is bound elsewhere no longer reaches what it leaves.
+// TestRaceWindow1: a type 1 window that is bound to another region no longer reaches the first one.
 func TestRaceWindow1(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	w, mems := allocMW(t, tab, pd, MWType1), raceMemory()
@@ -129,8 +126,8 @@ func TestRaceWindow1(t *testing.T) {
 	})
 }
 
-// Two shards that bind and invalidate on the same objects at the same time get
-// one answer or the other, and the counts come out even.
+// TestRaceBind: shards bind and invalidate the same objects at the same time. Each call succeeds or fails, and the
+// counts are right in the end.
 func TestRaceBind(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := allocFast(t, tab, pd, 1)
@@ -172,12 +169,12 @@ func TestRaceBind(t *testing.T) {
 	}
 }
 
-// What an indirect region is made of is taken away from under it.
+// TestRaceIndirect: the parts of an indirect region are invalidated while it is used.
 func TestRaceIndirect(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	f, m, mems := allocFast(t, tab, pd, 2), allocIndirect(t, tab, pd, 2), raceMemory()
 	revoke(t, tab, pd, mems, func(i int) bth.RKey {
-		if m.Valid() { // of the round before
+		if m.Valid() { // from the previous round
 			if f := tab.Invalidate(pd, q2, m.RKey()); f != OK {
 				t.Error(f)
 			}

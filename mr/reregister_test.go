@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// Reregistration, by the names of the rows of the ibv_rereg_mr error table. A
-// refusal must leave the region as it was.
+// TestReregister: the cases have the names of the rows of the ibv_rereg_mr error table. A refusal must leave the
+// region as it was.
 func TestReregister(t *testing.T) {
 	const iova = 0x10000
 	tab := newTable()
@@ -86,7 +86,7 @@ func TestReregister(t *testing.T) {
 			if m.RKey() != key || m.PD() != wantPD || m.Access() != acc || m.Length() != length || m.Addr() != addr {
 				t.Errorf("now key %v, %d bytes at %#x, %v", m.RKey(), m.Length(), m.Addr(), m.Access())
 			}
-			// What is told is what is granted.
+			// A lookup succeeds with the values that the region reports, and fails beyond them.
 			for _, p := range []*PD{pd, other} {
 				_, _, f := tab.Remote(p, q1, key, addr, uint64(length), acc)
 				if (f == OK) != (p == wantPD) {
@@ -104,13 +104,13 @@ func TestReregister(t *testing.T) {
 		})
 	}
 	for _, p := range []*PD{pd, other} {
-		if err := p.Dealloc(); err != nil { // users were counted right
+		if err := p.Dealloc(); err != nil { // the use counts are right
 			t.Error(err)
 		}
 	}
 }
 
-// The memory a region had is not touched through it any more.
+// TestReregisterMovesMemory: a write does not change the memory that the region had before.
 func TestReregisterMovesMemory(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := register(t, tab, pd, 8, LocalWrite|RemoteWrite|ZeroBased, Options{})

@@ -31,7 +31,7 @@ func aligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), n)
 }
 
-// The names are those of the rows of the ibv_reg_mr error table.
+// TestRegisterErrno: the cases have the names of the rows of the ibv_reg_mr error table.
 func TestRegisterErrno(t *testing.T) {
 	dead := NewPD()
 	if err := dead.Dealloc(); err != nil {
@@ -227,8 +227,8 @@ func TestLookupEmptyTable(t *testing.T) {
 	}
 }
 
-// A key is dead as soon as Deregister returns, stays dead when others are made, and none of
-// them is of its name.
+// TestKeyDiesWithRegion: Deregister invalidates a key at once. The key stays invalid while other keys are made, and
+// none of these has the same upper bits.
 func TestKeyDiesWithRegion(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	lookup := func(key bth.RKey, n uint64) Fault {
@@ -244,7 +244,7 @@ func TestKeyDiesWithRegion(t *testing.T) {
 			t.Fatalf("round %d: key %#x twice in a row", i, key)
 		}
 		if names[key>>8] {
-			t.Fatalf("round %d: key %#x has the name of one before", i, key)
+			t.Fatalf("round %d: key %#x has the upper bits of an earlier one", i, key)
 		}
 		if f := lookup(key, 64); f != OK {
 			t.Fatalf("new key: %v", f)
@@ -270,7 +270,7 @@ func TestKeyDiesWithRegion(t *testing.T) {
 	}
 }
 
-// Keys that have ended are not leaked.
+// TestKeysEnd: the table does not leak ended keys.
 func TestKeysEnd(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	var live []*MR
@@ -300,8 +300,7 @@ func TestKeysEnd(t *testing.T) {
 	}
 }
 
-// Keys of regions registered one after another have nothing in common that an
-// eye or a subtraction would find.
+// TestKeysAreNotSequential: the keys of regions that are registered one after another differ in an irregular way.
 func TestKeysAreNotSequential(t *testing.T) {
 	const n = 2048
 	buf := make([]byte, 8)
@@ -348,8 +347,8 @@ func TestKeysAreNotSequential(t *testing.T) {
 	}
 }
 
-// Keys of a table say nothing about its next ones: the numbers of the regions that are
-// registered in a row, and the differences between them, are spread over the whole space.
+// TestKeysAreIndependent: the keys of a table do not reveal its next keys. The keys of regions that are registered in
+// a row, and the differences between them, are spread over the whole space.
 func TestKeysAreIndependent(t *testing.T) {
 	const n, buckets = 4000, 16
 	tab, pd := newTable(), NewPD()
@@ -368,8 +367,8 @@ func TestKeysAreIndependent(t *testing.T) {
 	}
 }
 
-// The random number behind a key is drawn when the key is made: who knows all about a table
-// so far, down to the state of its source then, does not know its next keys.
+// TestKeysAreDrawnLate: the table draws the random number of a key when it makes the key. Whoever knows the table
+// until then, including the state of its random source, does not know the next keys.
 func TestKeysAreDrawnLate(t *testing.T) {
 	const before, after = 200, 50
 	buf := make([]byte, 8)
@@ -399,12 +398,12 @@ func TestKeysAreDrawnLate(t *testing.T) {
 	}
 	for i, k := range late {
 		if k>>8 == other[i]>>8 {
-			t.Errorf("key %d after the others is %v, whatever the source says", i, k)
+			t.Errorf("key %d after the others is %v, with either random source", i, k)
 		}
 	}
 }
 
-// A trail finds the region that has the name of one that has ended.
+// TestTrailOfEndedKey: a trail finds a new region whose key has the same upper bits as an ended key.
 func TestTrailOfEndedKey(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	m := register(t, tab, pd, 8, ZeroBased, Options{})
@@ -423,7 +422,7 @@ func TestTrailOfEndedKey(t *testing.T) {
 	if f := local(m); f != BadKey {
 		t.Fatalf("an ended key opens something: %v", f)
 	}
-	fixed := NewTable(func() uint64 { return uint64(key >> 8) }) // of whose regions the first has that number
+	fixed := NewTable(func() uint64 { return uint64(key >> 8) }) // its first key has these upper bits
 	m = register(t, fixed, pd, 8, ZeroBased, Options{})
 	if !sameName(m.g.key(), key) {
 		t.Fatalf("the region has key %#x, want one like %#x", m.g.key(), key)
@@ -433,7 +432,7 @@ func TestTrailOfEndedKey(t *testing.T) {
 	}
 }
 
-// A source of randomness that is stuck must neither hang nor give key 0.
+// TestPoorRandomness: with a random source that returns one value for ever, the table neither hangs nor makes key 0.
 func TestPoorRandomness(t *testing.T) {
 	for _, v := range []uint64{0, math.MaxUint64} {
 		tab, pd := NewTable(func() uint64 { return v }), NewPD()
@@ -517,8 +516,8 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// FuzzRemote compares the check with arithmetic that cannot overflow, and
-// touches what it allowed.
+// FuzzRemote compares the check of Remote with arithmetic that cannot overflow. It then reads the memory that Remote
+// allowed.
 func FuzzRemote(f *testing.F) {
 	f.Add(uint64(0), uint16(1), uint64(0), uint64(1))
 	f.Add(uint64(math.MaxUint64-9), uint16(8), uint64(math.MaxUint64), uint64(2))

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// TestTrail: a trail that was used for other keys, and for the same key before it died,
-// leads where a new one leads.
+// TestTrail: a trail that was used for other keys, or for the same key before it ended, finds the same as a lookup in
+// the table.
 func TestTrail(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	table := mr.NewTable(rng.Uint64)
@@ -17,7 +17,7 @@ func TestTrail(t *testing.T) {
 	var (
 		trail mr.Trail
 		live  []*mr.MR
-		keys  []bth.RKey // dead ones, too
+		keys  []bth.RKey // ended keys, too
 		found int
 	)
 	for range 50_000 {

@@ -60,7 +60,7 @@ func TestWatchedErrors(t *testing.T) {
 	}
 }
 
-// TestWatchedCopies: at every offset, of every length, what a plain copy does.
+// TestWatchedCopies: at every offset and for every length, a copy has the result of a plain copy.
 func TestWatchedCopies(t *testing.T) {
 	v, _, buf := watched(t, 64)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -89,9 +89,8 @@ func TestWatchedCopies(t *testing.T) {
 	}
 }
 
-// TestWatchedOrder: a program that looks while the engine writes sees whole
-// words, and later ones of a message only with the earlier ones. The race
-// detector has nothing to complain about.
+// TestWatchedOrder: a program reads memory while the engine writes it. It sees whole words. If it sees a later word
+// of a message, it also sees the earlier ones. The race detector reports nothing.
 func TestWatchedOrder(t *testing.T) {
 	v, _, buf := watched(t, 256)
 	const rounds = 3000
@@ -106,7 +105,7 @@ func TestWatchedOrder(t *testing.T) {
 		}
 	})
 	for last := uint64(0); last < rounds; {
-		at := 240 // backwards: what was stored first is looked at last
+		at := 240 // backwards: reads the word that is stored first last
 		newest := Load64(buf[at:])
 		for ; at >= 0; at -= 8 {
 			w := Load64(buf[at:])
@@ -120,8 +119,7 @@ func TestWatchedOrder(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWatchedNeighbours: bytes beside what the engine writes are the program's
-// to store at the same time.
+// TestWatchedNeighbours: the program may store the bytes beside those that the engine writes, at the same time.
 func TestWatchedNeighbours(t *testing.T) {
 	v, _, buf := watched(t, 16)
 	const rounds = 5000
@@ -144,8 +142,8 @@ func TestWatchedNeighbours(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFlushes: who sees a FLUSH counted sees what was written before, with plain
-// loads, also in memory that is not watched.
+// TestFlushes: a program that sees a FLUSH counted also sees the bytes that were written before it, with plain loads,
+// even in memory that is not watched.
 func TestFlushes(t *testing.T) {
 	tab, pd := newTable(), NewPD()
 	buf := aligned(64)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// wideNumber is an operand as one number, the first word lowest, of n bytes.
+// wideNumber returns an operand of n bytes as one number, with the first word lowest.
 func wideNumber(w *Words, n int) *big.Int {
 	b := make([]byte, n)
 	for i := range n / 8 {
@@ -31,8 +31,8 @@ func wideAdd(x, add, boundary *big.Int, bits int) *big.Int {
 	return sum
 }
 
-// TestWideAtomics compares with the definitions, which take the operand for one number: both sizes, aligned memory and not, and
-// nothing beside the operand changes.
+// TestWideAtomics compares the atomics with their definitions, which take the operand as one number, for both sizes,
+// on aligned and misaligned memory. Nothing beside the operand changes.
 func TestWideAtomics(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	words := func() (w Words) {
@@ -72,7 +72,7 @@ func TestWideAtomics(t *testing.T) {
 				got, f = v.WideFetchAdd(off, o, &add, &boundary)
 			} else {
 				cmp, cmpMask, swap, swapMask := words(), words(), words(), words()
-				if rnd.IntN(2) == 0 { // all but perhaps one bit is equal
+				if rnd.IntN(2) == 0 { // all bits are equal but one, which the mask may leave out
 					cmp = was
 					cmp[rnd.IntN(size/8)] ^= 1 << rnd.IntN(64)
 				}
@@ -102,8 +102,8 @@ func TestWideAtomics(t *testing.T) {
 	}
 }
 
-// TestWideAtomicsFromManyShards: operands of 16 bytes change at once for other atomics, those on their words
-// included: two words that only change together are never seen apart.
+// TestWideAtomicsFromManyShards: an operand of 16 bytes changes as one for all other atomics, including those on its
+// words. No atomic sees a change of one word without the other.
 func TestWideAtomicsFromManyShards(t *testing.T) {
 	v, buf := operandRegion(t, 0)
 	v.m.table.AllowWide()
@@ -122,7 +122,7 @@ func TestWideAtomicsFromManyShards(t *testing.T) {
 		})
 	}
 	wg.Go(func() {
-		for range rounds { // takes one from each word, if both are as it saw them
+		for range rounds { // subtracts one from each word, if both still have the values it read
 			for {
 				seen, _ := v.WideFetchAdd(0, o, &Words{}, &Words{})
 				all := Words{^uint64(0), ^uint64(0)}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestMisalignedYields: who waits for the lock of misaligned words lets its holder run,
-// where they share one processor. The test runs in a process whose scheduler interrupts
-// nobody: a waiter that does not yield waits for ever there.
+// TestMisalignedYields: a waiter for the lock of misaligned words lets the holder run, if both share one processor.
+// The test runs in a process whose scheduler interrupts no goroutine. A waiter that does not yield waits for ever
+// there.
 func TestMisalignedYields(t *testing.T) {
 	const child = "ROCE_TEST_MISALIGNED"
 	if os.Getenv(child) != "" {
