@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/errs"
 )
 
-// TestError: the line names what there is, and errors.Is and errors.As find the cause and
-// the parts through any number of wrappers.
+// TestError: the text names the parts that an error has. errors.Is and errors.As find the cause and the parts through
+// any number of wrappers.
 func TestError(t *testing.T) {
 	for _, c := range []struct {
 		err  error
