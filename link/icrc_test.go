@@ -8,8 +8,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// TestCheckICRCs: of any row of frames, each is dealt with once, and those that are
-// Intact are.
+// TestCheckICRCs: CheckICRCs handles each frame of a list once and marks the right ones as Intact.
 func TestCheckICRCs(t *testing.T) {
 	path, err := frame.NewPath(frame.PathConfig{Src: bth.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 1}, Dst: bth.GID{10: 0xFF, 11: 0xFF, 12: 10, 15: 2}})
 	if err != nil {
@@ -21,7 +20,7 @@ func TestCheckICRCs(t *testing.T) {
 		body, crc := path.Put(b, frame.LayoutUDP, len(b), uint16(i))
 		bth.PutBTH(body, bth.RCSendOnly, 0, 0, bth.DefaultPKey, 0x12, bth.PSN(i))
 		bth.PutICRC(body[len(b)-bth.ICRCLen:], crc.UpdateBody(body[:len(b)-bth.ICRCLen]))
-		return link.Frame{Data: b, Env: e, Segment: uint16(i), Intact: true} // as if left over
+		return link.Frame{Data: b, Env: e, Segment: uint16(i), Intact: true} // Intact is left over from an earlier use
 	}
 	damaged := segment(&one, 5, 64)
 	damaged.Data[20] ^= 1

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// choosy is a Port that takes packets to some addresses only.
+// choosy is a Port that can select the addresses that it receives.
 type choosy struct {
 	link.Port
 	addrs []netip.Addr
@@ -19,7 +19,7 @@ type choosy struct {
 
 func (c *choosy) SetAddrs(addrs []netip.Addr) error { c.addrs = addrs; return nil }
 
-// TestAs: what a driver can do is found behind all wrappers.
+// TestAs: As finds an ability of the driver behind all wrappers.
 func TestAs(t *testing.T) {
 	hub := mem.NewHub(mem.Config{})
 	plain, err := hub.Port("a", frame.MAC{2, 5: 1})

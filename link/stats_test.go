@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestOnLink: every change of the link is told once and in order, however many
-// notice it.
+// TestOnLink: the function is called once for every change of the link, in order, even if several goroutines report
+// it.
 func TestOnLink(t *testing.T) {
 	var c Counters
-	c.SetDown(true) // nobody listens yet
+	c.SetDown(true) // no function is set yet
 	c.SetDown(false)
 	var told []bool
 	c.OnLink(func(up bool) { told = append(told, up) })
