@@ -428,7 +428,7 @@ func TestTrailOfEndedKey(t *testing.T) {
 		t.Fatalf("the region has key %#x, want one like %#x", m.g.key(), key)
 	}
 	if _, _, f := trail.Local(fixed, pd, m.SGE(0, 8), 0); f != OK {
-		t.Errorf("the region that has the name now: %v", f)
+		t.Errorf("the region that has the upper bits now: %v", f)
 	}
 }
 
