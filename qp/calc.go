@@ -8,10 +8,9 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// Calc is a reduction (struct calc of ibv_exp_send_wr). Every element of the scatter/gather
-// list is a vector of numbers of 64 bits in network byte order, all of one length. The message
-// is one vector: the first numbers of all elements reduced, the second ones, and so on, from
-// the first element to the last one.
+// Calc is a reduction (struct calc of ibv_exp_send_wr). Every element of the scatter/gather list is a vector of
+// numbers of 64 bits in network byte order, all of one length. The message is one vector: each of its numbers is the
+// reduction of the numbers at the same place in all elements, from the first element to the last one.
 //
 // The requester computes a reduction when it builds a packet, and again when it repeats the packet. On the wire the
 // result looks like any other data.

@@ -39,11 +39,11 @@ type Counters struct {
 	WrongState      uint64 // packets the state of the queue pair refuses
 	WrongTransport  uint64 // packets of another service type
 	QKeyViolation   uint64 // UD packets with a wrong Q_Key
-	UDNoReceive     uint64 // UD and UC messages without a receive, or that it was too small for, or refused
-	DupDropped      uint64 // UD and UC messages dropped: no receive, a receive that is too small, or refused
+	UDNoReceive     uint64 // UD and UC messages dropped: no receive, a receive that is too small, or refused
+	DupDropped      uint64 // requests that could not be answered: duplicates, READs, atomics and CONNECTs
 	PathMigrations  uint64 // changes over to the alternate path
-	PathMigRefused  uint64 // packets of a peer that changed over to another path than our alternate one
-	LatePath        uint64 // packets taken over the path before the migration
+	PathMigRefused  uint64 // packets of a peer that changed over to a path that is not our alternate one
+	LatePath        uint64 // packets accepted over the path before the migration
 	ECNMarked       uint64 // packets that a switch marked: Congestion Experienced
 	CNPsSent        uint64 // congestion notification packets sent
 	CNPsHandled     uint64 // congestion notification packets that congestion control took

@@ -7,16 +7,15 @@ import (
 	"github.com/goroce/roce/mr"
 )
 
-// Cross-channel communication (CORE-Direct) lets work requests of one queue pair wait for
-// completions and release work requests of another. A program posts a whole collective
-// operation at once and looks at its end only.
+// Cross-channel communication (CORE-Direct) lets work requests of one queue pair wait for completions and release
+// work requests of another. A program posts a whole collective operation at once and waits only for its end.
 //
 //   - CQE_WAIT waits until a completion queue has had the given number of completions. Polled and lost
 //     completions count. Meanwhile the completion queue keeps the waiting queue pair in a list, and wakes it
 //     at the completion that ends the wait. Until then nothing examines the work request.
 //   - SEND_ENABLE and RECV_ENABLE release work requests of a managed queue, in order. If
-//     there are fewer than asked for, those that are posted later are released at once.
-//
+//   - SEND_ENABLE and RECV_ENABLE release work requests of a managed queue, in order. If
+//     they release more than are held, those that are posted later are released at once.
 // All three are local operations, so localops.go says when they are executed and complete.
 //
 // A wait blocks only the work requests behind it: the requests before it are acknowledged, the responder answers, and
@@ -144,8 +143,8 @@ func (q *QP) checkEnable(wr *SendWR) string {
 	return ""
 }
 
-// CheckSend returns the error that PostSend would return for a work request with so many others of the same list
-// ahead of it, or nil. It changes nothing.
+// CheckSend returns the error that PostSend would return for a work request behind ahead others of the same list, or
+// nil. It changes nothing.
 func (q *QP) CheckSend(wr *SendWR, ahead int) error {
 	if q.state != Err && q.state != SQE && int(q.sq.tail-q.sq.head)+ahead >= q.sq.cap() {
 		return q.sendQueueFull()

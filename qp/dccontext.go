@@ -10,8 +10,8 @@ import (
 
 // A context is the state that a target keeps for one connected initiator. It is small until the first data packet
 // arrives. A data packet has the random number that the target sent in ACCEPT. So its sender has received ACCEPT, and
-// is no host that forges the address of an initiator. Then the context gets a responder, which it keeps until the
-// initiator leaves. A target keeps no memory for initiators that are not connected.
+// has not forged the address of an initiator. Then the context gets a responder, which it keeps until the initiator
+// leaves. A target keeps no memory for initiators that are not connected.
 
 // dcOrigin is the source of a packet. The Ethernet address is zero on links that do not report it. It is part of the
 // origin because a target may have to answer an Ethernet address that it cannot look up. If a host forges the IP

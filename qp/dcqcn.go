@@ -28,12 +28,11 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%.4g Mb/s", float64(r)/float64(Mbps))
 }
 
-// DCQCN are the parameters of congestion control (Zhu et al., Congestion
-// Control for Large-Scale RDMA Deployments, SIGCOMM 2015). A queue pair that
-// has them marks its packets ECN-capable, answers packets that a switch has
-// has them marks its packets ECN-capable, answers packets that a switch has marked by congestion notification packets
-// (CNP, annex A17.9), and slows down when it receives CNPs. That applies to requests and to responses of READs. The
-// names in brackets are those that adapters use. A parameter that is 0 gets its default.
+// DCQCN are the parameters of congestion control (Zhu et al., Congestion Control for Large-Scale RDMA Deployments,
+// SIGCOMM 2015). A queue pair that has them marks its packets ECN-capable, answers packets that a switch has marked
+// by congestion notification packets (CNP, annex A17.9), and slows down when it receives CNPs. That applies to
+// requests and to responses of READs. The names in brackets are those that adapters use. A parameter that is 0 gets
+// its default.
 //
 // Both ends should have congestion control on. An end without it sends no CNP,
 // and ignores those it gets.

@@ -72,11 +72,10 @@ func (r *savedRing) find(psn bth.PSN) *saved {
 // due. A requester that goes back accepts those only after it, and repeats the later requests, too. In the other
 // order a READ in progress behind the duplicate might never end.
 //
-// A duplicate SEND or WRITE packet is acknowledged only if it has AckReq. The rxe responder
-// acknowledges always. An rxe requester must not be answered like that: an acknowledgement
-// of a message that it is still retransmitting makes it forget to run its timer, and if the
-// next acknowledgement is lost it waits for ever. The acknowledgement does not name the PSN
-// of a READ or atomic either: rxe takes that for its answer and completes it without data.
+// A duplicate SEND or WRITE packet is acknowledged only if it has AckReq. The rxe responder acknowledges always. An
+// rxe requester must not be answered like that: an acknowledgement of a message that it is still retransmitting makes
+// it stop its timer, and if the next acknowledgement is lost, it waits for ever. The acknowledgement does not name
+// the PSN of a READ or atomic either: rxe takes that for its answer and completes it without data.
 func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	q.cnt.DuplicateRequest++
 	s := &q.responder
@@ -119,9 +118,9 @@ func (q *QP) handleDuplicate(p *frame.Packet, psn bth.PSN) {
 	}
 }
 
-// rewind sets a READ answer that is being sent back to an earlier response, if the requester
-// asks for everything from there on again, and reports whether it did. Sending the rest
-// first would be in vain: a requester that goes back accepts only responses in order.
+// rewind sets a READ answer that is being sent back to an earlier response, if the requester asks for everything from
+// there on again, and reports whether it did. It would not help to send the rest first: a requester that goes back
+// accepts only responses in order.
 func (q *QP) rewind(again *answer) bool {
 	s := &q.responder
 	for i := s.answers.head; i != s.answers.tail; i++ {

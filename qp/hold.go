@@ -8,12 +8,11 @@ import (
 
 // Holding: a responder keeps requests that come before their turn.
 //
-// The standard lets a responder drop every request behind a missing one. A responder that
-// holds copies them instead, by PSN, and executes them in their order when the missing one has
-// come. execute handles held requests like all others, so keys, rights, receives and exactly-once execution need no
-// rules of their own. A requester that goes back notices nothing: for
-// what it sends again it gets acknowledgements, as for any duplicate. A requester that has
-// found out that its peer holds sends the missing request only: see single.go.
+// The standard lets a responder drop every request behind a missing one. A responder that holds copies them instead,
+// by PSN, and executes them in their order when the missing one has come. execute handles held requests like all
+// others, so keys, rights, receives and exactly-once execution need no rules of their own. A requester that goes back
+// notices nothing: it gets acknowledgements for the requests that it sends again, as for any duplicate. A requester
+// that has found out that its peer holds sends only the missing request: see single.go.
 //
 // These events end the hold: a refused request, a missing receive, a gap that stays open for too long, ERR and RESET.
 // The responder then drops the held requests, as the standard allows.
@@ -253,12 +252,12 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 
 // The responder withholds the acknowledgement of the end of a held message.
 //
-// rxe as a requester hangs if it gets an acknowledgement of the last packet of a message that
-// that it is sending again, and the next acknowledgement is lost: rxe considers the message complete and stops its
-// timer. A responder that drops requests acknowledges such a message only when its last packet has arrived again.
-// This responder does the same. An acknowledgement must not have the PSN of the last packet of a held message of
-// several packets. It has the PSN before that one, until the peer has sent the last packet again or a later one. This
-// applies only after a NAK: without one the peer does not go back, and waits for that acknowledgement.
+// rxe as a requester hangs if it gets an acknowledgement of the last packet of a message that it is sending again,
+// and the next acknowledgement is lost: rxe considers the message complete and stops its timer. A responder that
+// drops requests acknowledges such a message only when its last packet has arrived again. This responder does the
+// same. An acknowledgement must not have the PSN of the last packet of a held message of several packets. It has the
+// PSN before that one, until the peer has sent the last packet again or a later one. This applies only after a NAK:
+// without one the peer does not go back, and waits for that acknowledgement.
 
 // withholdEnd notes that psn must not be acknowledged yet: it is the end of a message that was held. msn is the
 // number of messages before it.

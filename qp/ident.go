@@ -7,13 +7,12 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A UDP socket hides the IPv4 header. The Identification in it is covered by the ICRC, so
-// the receiver solves for it, and a damaged packet passes if any of the 65536 values
-// would make its ICRC right: of 32 bits of the check 16 are left. But the Identifications
-// of a sender are seldom random. Most senders count them, for one peer or for all, or
-// leave them zero, and number the packets of a super-packet from zero. Once a peer has
-// done so for a while its queue pair expects the next Identification to be near the last
-// one, and takes a packet with another for damaged.
+// A UDP socket hides the IPv4 header. The ICRC covers the Identification in that header, so the receiver computes
+// from the ICRC the Identification with which it is right. A damaged packet passes if its ICRC would be right with
+// any of the 65536 values: of the 32 bits of the check, 16 are left. But the Identifications of a sender are seldom
+// random. Most senders count them, for one peer or for all, or leave them zero, and number the packets of a
+// super-packet from zero. Once a peer has done so for a while, its queue pair expects the next Identification to be
+// near the last one, and takes a packet with another for damaged.
 //
 // What is near depends on the time: the peer may have sent to others meanwhile, and its
 // kernel may add a random number for the time that has passed. So the window of near Identifications grows with time,
@@ -34,7 +33,7 @@ import (
 const (
 	identBehind = 128     // overtaken by other packets, or the beginning of another super-packet
 	identAhead  = 256     // two batches: packets of the same peer for other queue pairs
-	identShift  = 7       // the window opens by one in 2^7 ns
+	identShift  = 7       // a wider window proves almost nothing
 	identNarrow = 1 << 14 // a wider window proves next to nothing
 	identRun    = 16
 	identMax    = 1 << 12 // the longest run that is required

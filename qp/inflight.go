@@ -10,10 +10,9 @@ import (
 
 // The state of a requester's packets in flight: the window, the round trip time, and the probe.
 //
-// The local ACK timeout is made for fabrics that lose next to nothing: with the usual
-// code 14 it is thousands of round trips. Some losses cause no NAK: the last packet of a
-// message, a NAK or an acknowledgement, a retransmission. On a network that drops packets
-// these losses decide the speed. Three rules keep them from waiting for the timer. No peer
+// The local ACK timeout is made for fabrics that lose almost nothing: with the usual code 14 it is thousands of round
+// trips. Some losses cause no NAK: the last packet of a message, a NAK or an acknowledgement, a retransmission. On a
+// network that drops packets these losses decide the speed. Three rules keep them from waiting for the timer. No peer
 // needs to know of them:
 //
 //   - A responder that waits for a packet repeats its NAK when the requester goes back
@@ -30,11 +29,10 @@ import (
 // soon. A ping-pong then costs two packets a round trip instead of four. If no other
 // message follows, the probe requests the ACK.
 
-// Bounds of the wait for a probe, and the wait before a round trip was measured. minProbe
-// is well above the time that a busy peer may take to get a processor: a probe in vain may make the requester go
-// back. lossyProbe is the bound instead if packets were lost before and the probe cannot make the requester go back:
-// the peer holds the requests behind a missing one, or the probe is a
-// READ or atomic. No wait is longer than half of the ACK timeout.
+// Bounds of the wait for a probe, and the wait before a round trip was measured. minProbe is well above the time that
+// a busy peer may take to get a processor: a needless probe may make the requester go back. lossyProbe is the bound
+// instead if packets were lost before and the probe cannot make the requester go back: the peer holds the requests
+// behind a missing one, or the probe is a READ or atomic. No wait is longer than half of the ACK timeout.
 const (
 	minProbe   = 1 * time.Millisecond
 	lossyProbe = minProbe / 4

@@ -9,9 +9,8 @@ import (
 )
 
 // Local operations are work requests that change the memory that a key gives access to. They send nothing: BIND_MW,
-// LOCAL_INV and REG_MR (IBTA 10.6.5, 10.6.7; the kernel's
-// IB_WR_REG_MR). They own no PSN: their first is that of the work request
-// behind them and their last the one before it.
+// LOCAL_INV and REG_MR (IBTA 10.6.5, 10.6.7; the kernel's IB_WR_REG_MR). They own no PSN: their first PSN is that of
+// the work request behind them, and their last one is the PSN before it.
 //
 // Each is executed once and in order: when transmission reaches it, before any packet of the
 // work requests behind it is sent. So a SEND that follows may tell the peer a key. After

@@ -8,13 +8,12 @@ import (
 // MigState is the path migration state of an RC or UC queue pair, with the
 // values of enum ibv_mig_state.
 //
-// A queue pair is MIGRATED until the program loads an alternate path and sets
-// REARM. The two ends agree by the M bit (MigReq) of the BTH. It is 1 in packets that a MIGRATED queue pair sends,
-// and 0 in others. A packet with M=0 that arrives in REARM means that the peer has re-armed too, and leads to ARMED.
-// In ARMED the queue pair changes over to the alternate path and is MIGRATED
-// again when the program says so, when its transport retries are used up, or
-// when a packet with M=1 arrives over the alternate path, which means that the
-// peer has changed over. (IBTA 17.2.8, 10.4.)
+// A queue pair is MIGRATED until the program loads an alternate path and sets REARM. The two ends agree by the M bit
+// (MigReq) of the BTH. It is 1 in packets that a MIGRATED queue pair sends, and 0 in others. A packet with M=0 that
+// arrives in REARM means that the peer has re-armed too, and leads to ARMED. In ARMED the queue pair changes over to
+// the alternate path and is MIGRATED again when the program requests it, when its transport retries are used up, or
+// when a packet with M=1 arrives over the alternate path, which means that the peer has changed over. (IBTA 17.2.8,
+// 10.4.)
 type MigState uint8
 
 const (
@@ -89,7 +88,7 @@ func (m *migration) reset() {
 func (m *migration) enter(s MigState) {
 	m.state, m.refused = s, false
 	if s == Armed {
-		m.dropLate() // it may well be the alternate path now
+		m.dropLate() // it may be the alternate path now
 	}
 	m.update()
 }
@@ -235,8 +234,8 @@ func (q *QP) exhausted() (migrated bool) {
 //     this queue pair does not have. PATH_MIG_ERR, once until the state changes.
 //   - The path before the migration, M=0, not ARMED again yet: a packet that was
 //     in flight when the peer changed over, or sent before it knew. The standard
-//     lets us refuse it; taking it spares RC a retransmission and UC a loss. UC
-//     does not take one that others have overtaken, to keep messages in order.
+//     lets us refuse it. Accepting it saves RC a retransmission and UC a loss. UC
+//     does not accept one that others have overtaken, to keep messages in order.
 //
 // Packets over the primary path are accepted whatever their M bit is: rxe does not set it.
 func (q *QP) admit(p *frame.Packet) bool {

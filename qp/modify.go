@@ -89,8 +89,8 @@ var transitions = map[Type]map[edge]transition{
 	},
 }
 
-// inFlightAttrs are the attributes by which requests in flight are sent and repeated: in SQD they
-// change only when the send queue has drained (IBTA 10.3.1.5).
+// inFlightAttrs are the attributes that determine how requests in flight are sent and repeated. In SQD they change
+// only when the send queue has drained (IBTA 10.3.1.5).
 const inFlightAttrs = AttrAV | AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
 
 // init adds the GSI queue pair, a UD one whose port is fixed.
@@ -174,7 +174,7 @@ func (q *QP) Modify(a *Attr, mask AttrMask) error {
 		return fail("%s", detail)
 	}
 	if q.state == RTS && to == SQD {
-		q.sqdNotify = false // asked for anew each time
+		q.sqdNotify = false // the program must set it each time
 	}
 	q.apply(a, mask)
 	q.enter(to)
@@ -261,7 +261,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 	}
 }
 
-// enter moves to a state and does what belongs to arriving there.
+// enter moves to a state and does the work of entering it.
 func (q *QP) enter(to State) {
 	from := q.state
 	switch {

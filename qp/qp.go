@@ -1,7 +1,6 @@
-// Package qp is the transport engine: queue pairs of the reliable connected
-// (RC), extended reliable connected (XRC), unreliable connected (UC),
-// unreliable datagram (UD) and dynamically connected (DC) services, and shared receive queues, as state machines
-// that do no I/O.
+// Package qp is the transport engine: queue pairs of the reliable connected (RC), extended reliable connected (XRC),
+// unreliable connected (UC), unreliable datagram (UD) and dynamically connected (DC) services, and shared receive
+// queues, as state machines that do no I/O.
 //
 // The owner of a [QP] drives it, and holds whatever lock is needed:
 //
@@ -19,14 +18,14 @@
 //     nothing;
 //   - HandlePacket keeps nothing of the packet when it returns;
 //   - a packet costs no allocation; queues grow as they fill for the first time, up to
-//     their sizes: an idle queue pair has next to no memory;
+//     their sizes: an idle queue pair has almost no memory;
 //   - in state ERR only flush completions come out, and the NAK that reported
 //     the error;
 //   - a malformed or hostile packet is dropped or NAKed, and counted.
 //
 // Rules are those of the InfiniBand Architecture Specification, volume 1,
 // chapters 9 to 11, with annexes A14 (XRC) and A17 (RoCEv2); where Linux rxe
-// differs the comments say so. For rxe's sake the requester requests an acknowledgement at
+// differs the comments say so. Because of rxe, the requester requests an acknowledgement at
 // least every 32 packets. How it recovers from losses that cause no NAK is in inflight.go.
 //
 // # Where to look
@@ -122,10 +121,9 @@ type Config struct {
 	// Congestion turns congestion control on for RC, XRC and UC. Nil: off.
 	Congestion *DCQCN
 
-	// SplitWrites sends an RC or XRC WRITE of 2 to 32 packets, without immediate data, as
-	// messages of one packet each. All packets then have the same size, so links with
-	// super-packets can send many work requests at once. The standard asks for one message
-	// for a work request; a peer can tell the difference by its counters only.
+	// SplitWrites sends an RC or XRC WRITE of 2 to 32 packets, without immediate data, as messages of one packet
+	// each. All packets then have the same size, so links with super-packets can send many work requests at once. The
+	// standard requires one message for a work request. A peer can only see the difference in its counters.
 	SplitWrites bool
 
 	// AlwaysAckReq makes every message request an acknowledgement. Otherwise a short
@@ -152,8 +150,8 @@ type QP struct {
 	// Owner is for the owner's use; the engine never looks at it.
 	Owner any
 
-	// The fields that every packet needs are together: a cache holds few of thousands of
-	// queue pairs, and each line of 64 bytes is a miss.
+	// The fields that every packet needs are together. Of thousands of queue pairs, a cache holds only a few, so each
+	// line of 64 bytes costs a miss.
 	num          bth.QPN
 	typ          Type
 	state        State
@@ -340,9 +338,8 @@ func (q *QP) Path() *frame.Path { return q.path }
 // DestQPN returns the peer's queue pair number, valid from RTR on.
 func (q *QP) DestQPN() bth.QPN { return q.destQPN }
 
-// PostSend queues a send work request (ibv_post_send of one). A refusal is an
-// *[errs.Error] wrapping EINVAL or ENOMEM. A completion reports every fault that is found later. In state
-// ERR the request is accepted and flushed.
+// PostSend queues a send work request (ibv_post_send of one). A refusal is an *[errs.Error] wrapping EINVAL or
+// ENOMEM. A completion reports every fault that is found later. In state ERR the request is accepted and flushed.
 func (q *QP) PostSend(wr *SendWR) error {
 	info, length, err := q.checkSend(wr)
 	if err != nil {
@@ -433,9 +430,9 @@ func (q *QP) packets(kind opKind, length uint32) int {
 	return 1
 }
 
-// HandlePacket processes one received packet that is addressed to this queue pair and whose
-// ICRC is right. It keeps nothing of p. If the Identification was computed from the ICRC, HandlePacket finishes the
-// check of the ICRC: see idents.
+// HandlePacket processes one received packet that is addressed to this queue pair and whose ICRC is right. It keeps
+// nothing of p. If the Identification was computed from the ICRC, HandlePacket finishes the check of the ICRC: see
+// idents.
 //
 // HandlePacket checks the service and the addresses of every packet, whatever came before
 // it. The one exception is a packet with the pass: frame.Packet.Next has found that it has

@@ -92,9 +92,8 @@ type learnt struct {
 	askVar   time.Duration // its mean deviation
 }
 
-// repairs reports whether missing responses are asked for one by one. Without retries, or
-// without an ACK timer to bound the repetitions, each loss costs a retry, as the standard has
-// it.
+// repairs reports whether missing responses are asked for one by one. Without retries, or without an ACK timer to
+// bound the repetitions, each loss costs a retry, as in the standard.
 func (q *QP) repairs() bool {
 	r := &q.requester
 	return q.repair != nil && r.retryCnt > 0 && r.timeout > 0

@@ -75,7 +75,7 @@ func (s *responder) reset() {
 	s.saved.clear()
 }
 
-// stop abandons the request in progress; answers already due still go out.
+// stop abandons the request in progress. Answers that are due already are still sent.
 func (s *responder) stop() { s.in = noMessage }
 
 // setResources sets how many READs and atomics are kept. The rxe requester rounds the limit

@@ -28,8 +28,8 @@ const (
 	rateSpan = 20 * time.Millisecond
 	gainPart = 4
 
-	// After calmTime without a stall, the window narrows by half. If it has widened in vain, it does not widen again
-	// for calmTime.
+	// After calmTime without a stall, the window narrows by half. If the last widening did not raise the rate, it
+	// does not widen again for calmTime.
 	calmTime = 50 * time.Millisecond
 
 	// After a loss in a window that is wide it does not widen for lossCalm, and twice as long after each

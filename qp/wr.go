@@ -236,9 +236,8 @@ func (i *opInfo) wire(t Type) (ops *wireOps, ok bool) {
 	}
 }
 
-// checkOwnRules says what is wrong with a work request of n bytes by the rules
-// of its operation alone. (No function values: through one the work request
-// would escape, and every post of a literal would allocate.)
+// checkOwnRules says what is wrong with a work request of n bytes by the rules of its operation alone. It uses no
+// function values: a work request that is passed to one escapes, and every post of a literal would then allocate.
 func (q *QP) checkOwnRules(wr *SendWR, n uint64) string {
 	switch wr.Opcode {
 	case CompareSwap, FetchAdd:
@@ -277,9 +276,9 @@ func (q *QP) queueErrors() *refusals {
 	return q.refusals
 }
 
-// checkSend refuses what the verbs refuse while posting: everything that can
-// be seen without touching memory. The errno values are those of ibv_post_send. For an accepted work request it
-// returns the operation and the length in bytes.
+// checkSend refuses what the verbs refuse while posting: everything that can be seen without touching memory. The
+// errno values are those of ibv_post_send. For an accepted work request it returns the operation and the length in
+// bytes.
 func (q *QP) checkSend(wr *SendWR) (info *opInfo, length uint32, err error) {
 	switch q.state {
 	case RTS, SQD, SQE, Err:
