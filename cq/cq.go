@@ -155,10 +155,9 @@ func (c *CQ) Len() int {
 // Dropped returns how many completions were lost to overflow.
 func (c *CQ) Dropped() uint64 { return c.dropped.Load() }
 
-// Push adds a completion. solicited says that it is a receive whose message
-// had the solicited event bit set. If the queue is full Push drops the
-// completion, calls the Overflow hook and returns false. The queue goes on
-// working, as with rxe. (The standard permits it to become unusable.)
+// Push adds a completion. solicited says that it is a receive whose message had the solicited event bit set. If the
+// queue is full Push drops the completion, calls the Overflow hook and returns false. The queue still works, as with
+// rxe. (The standard permits it to become unusable.)
 func (c *CQ) Push(wc *WC, solicited bool) bool {
 	e := c.Next()
 	*e = *wc

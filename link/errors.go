@@ -31,10 +31,9 @@ var (
 	ErrUnsupported = fmt.Errorf("link: %w", errors.ErrUnsupported)
 )
 
-// Fail returns the error of a driver, with the failed step, the interface, the cause, and
-// the remedy (hint, or empty). The interface may be empty. Kind is one of the Err* values
-// of this package, an errno, or nil; cause is often a syscall.Errno, or nil. errors.Is finds both
-// in it, and always an errno.
+// Fail returns the error of a driver, with the failed step, the interface, the cause, and the remedy (hint, or
+// empty). The interface may be empty. Kind is one of the Err* values of this package, an errno, or nil; cause is
+// often a syscall.Errno, or nil. errors.Is finds both in it, and always an errno.
 func Fail(driver, op, ifname string, kind, cause error, hint string) *errs.Error {
 	e := &errs.Error{Op: driver + " " + op, Object: errs.Interface(ifname), Detail: hint, Err: cause}
 	var errno syscall.Errno

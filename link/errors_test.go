@@ -26,7 +26,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
 	if !errors.Is(link.ErrClosed, net.ErrClosed) || !errors.Is(link.ErrUnsupported, errors.ErrUnsupported) {
-		t.Error("ErrClosed or ErrUnsupported lost its kin")
+		t.Error("ErrClosed or ErrUnsupported is not the error of the standard library")
 	}
 }
 

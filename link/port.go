@@ -2,9 +2,9 @@
 // one queue of a driver: it receives and sends batches of frames, and sleeps
 // until there is work.
 //
-// The drivers are in sub-packages: link/mem (a switch inside the process), link/raw (AF_PACKET) and
-// link/udp (plain UDP sockets). Wrappers are Ports that wrap a Port, in any combination: link/fault (an
-// unreliable network), link/pcap (capture).
+// The drivers are in sub-packages: link/mem (a switch inside the process), link/raw (AF_PACKET) and link/udp (plain
+// UDP sockets). Wrappers are Ports that wrap a Port, in any combination: link/fault (an unreliable network),
+// link/pcap (capture).
 //
 // # Which goroutine may call what
 //
@@ -20,7 +20,7 @@
 //	for {
 //		n, err := port.Recv(frames)  // take a batch
 //		...                          // handle it; Begin and Commit the answers
-//		err = port.Flush()           // one kick for all of them
+//		err = port.Flush()           // send all of them at once
 //		if n == 0 && idle {
 //			err = port.Wait(untilNextDeadline)
 //		}

@@ -62,13 +62,10 @@ func (m *MR) MaxParts() int {
 	return 0
 }
 
-// MapParts sets the parts of the region for the next registration: the parts
-// one behind the other, in repeat rounds (0 is 1). In each round every part
-// begins Stride further on in its region. The address is 0 unless opt has
-// another one. The regions of the parts must be of the same domain. If work
-// requests register them, they must be VALID now and when this region is
-// registered. As during a lookup, nobody may make or end a key during the
-// call.
+// MapParts sets the parts of the region for the next registration: the parts one behind the other, in repeat rounds
+// (0 is 1). In each round, every part begins Stride bytes further on in its region. The address is 0 unless opt has
+// another one. The regions of the parts must be of the same domain. If work requests register them, they must be
+// VALID now and when this region is registered. As during a lookup, nobody may make or end a key during the call.
 //
 // The errors are *[errs.Error] and wrap EINVAL (no parts or too many, an empty one,
 // one that is not inside of its region, a region that is not registered or of

@@ -5,10 +5,9 @@ import (
 	"github.com/goroce/roce/bth/ids"
 )
 
-// A memory key is a number of 24 bits, drawn at random from the free ones, and a variant of
-// 8 bits. A peer that knows some keys cannot guess others: the published attacks on RDMA start from predictable keys
-// (ReDMArk, USENIX Security 2021). The variant is the
-// part of the key that, by the standard, the consumer of a fast registration or a type 2
+// A memory key is a number of 24 bits, drawn at random from the free ones, and a variant of 8 bits. A peer that knows
+// some keys cannot guess others: the published attacks on RDMA start from predictable keys (ReDMArk, USENIX Security
+// 2021). The variant is the part of the key that, by the standard, the consumer of a fast registration or a type 2
 // window chooses; at first it is random, too.
 
 // keyRest is how many keys, the last that ended, the table does not hand out again. A peer

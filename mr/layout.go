@@ -14,7 +14,7 @@ type layout struct {
 	depth  int      // of an indirect region: regions below one another, itself included
 }
 
-// part is a part of another region. In each round it begins stride further on.
+// part is a part of another region. In each round it begins stride bytes further on.
 type part struct {
 	m      *MR
 	gen    uint32 // the generation that m must still have
@@ -39,7 +39,7 @@ type place struct {
 
 // seek finds the place of an offset by bisection.
 func (l *layout) seek(off uint64) (p place) {
-	if off >= l.round { // else spare the division
+	if off >= l.round { // otherwise no division is needed
 		p.round = off / l.round
 		off -= p.round * l.round
 	}

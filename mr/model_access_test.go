@@ -175,7 +175,7 @@ func (x *machine) use(v Memory, at uint64, bytes []modelByte, need Access) error
 		}
 		for i := range bytes {
 			if *bytes[i].byte != buf[i] {
-				return fmt.Errorf("byte %d of a read is another's", i)
+				return fmt.Errorf("byte %d of a read is wrong", i)
 			}
 		}
 	}

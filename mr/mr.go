@@ -79,12 +79,12 @@ type MR struct {
 	length atomic.Int64
 
 	buf     []byte       // memory of a user's region
-	watched bool         // the program looks at it at any time
+	watched bool         // the program may read it at any time
 	foreign bool         // it is not of Go's heap
 	inPlace bool         // Options.InPlace
 	mapping *mapping     // of one that is registered by work requests
 	null    bool         // it has no memory
-	special bool         // watched, foreign or null: not simply copied
+	special bool         // watched, foreign or null: a plain copy is not allowed
 	users   atomic.Int32 // parts of VALID indirect regions that are in this region
 
 	persist func([]byte) error // Options.Persist

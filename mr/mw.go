@@ -41,15 +41,14 @@ type MW struct {
 	g     *grant
 	key   atomic.Uint32 // the key the last posted bind gives it
 
-	// These change only while the grant is claimed, or while every user of the table stands still:
+	// These change only while the grant is claimed, or while nobody else uses the table:
 	region     *MR      // bound to; nil: unbound
 	list       *Windows // type 2: those of its queue pair
 	prev, next *MW
 	closed     bool
 }
 
-// Windows are the type 2 windows bound to one queue pair. The zero value is
-// none.
+// Windows are the type 2 windows bound to one queue pair. The zero value has none.
 type Windows struct{ first *MW }
 
 // Binding has the parameters of a bind (struct ibv_mw_bind_info).

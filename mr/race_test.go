@@ -66,7 +66,7 @@ func revoke(t *testing.T, tab *Table, pd *PD, mems [2][]byte, give func(i int) b
 	stop.Store(true)
 	wg.Wait()
 	if done.Load() < enough {
-		t.Errorf("only %d accesses got through", done.Load())
+		t.Errorf("only %d accesses succeeded", done.Load())
 	}
 }
 

@@ -149,10 +149,9 @@ func (m *MR) Idle(op string) error {
 	return nil
 }
 
-// Deregister ends the region (ibv_dereg_mr). From now on its key opens nothing,
-// even in the middle of a message. The errors are *[errs.Error] and wrap EBUSY
-// while windows are bound to the region or it is part of an indirect one (as IBTA
-// 11.2.8.4 has it; rxe says EINVAL), and EINVAL the second time.
+// Deregister ends the region (ibv_dereg_mr). From now on its key opens nothing, even in the middle of a message. The
+// errors are *[errs.Error] and wrap EBUSY while windows are bound to the region or it is part of an indirect one (as
+// in IBTA 11.2.8.4; rxe returns EINVAL), and EINVAL the second time.
 func (m *MR) Deregister() error {
 	const op = "deregister"
 	if m.closed {

@@ -7,7 +7,7 @@
 //   - while an operation makes or ends a key ([Table.Register], [MR.Reregister], [MR.Deregister],
 //     [Table.AllocMW], [MW.Dealloc] and the like) or changes a [PD], nobody else may use the table;
 //   - work requests that change the memory of an existing key ([Table.Bind], [Table.RegisterFast],
-//     [Table.Invalidate], [Table.UnbindAll]) run on one shard while the others go on;
+//     [Table.Invalidate], [Table.UnbindAll]) run on one shard while the others continue;
 //   - lookups and the copy methods of [Memory] run side by side.
 //
 // The last two classes need no lock between them: see grant. When the
@@ -65,7 +65,7 @@ const MaxLength = math.MaxInt
 // Table holds all regions and windows of one device.
 type Table struct {
 	keys    *ids.Table[grant]
-	windows map[*grant]*MW // changes only while every user of the table stands still
+	windows map[*grant]*MW // changes only while nobody else uses the table
 	rnd     func() uint64
 	part    ids.Part // of the numbers in keys
 

@@ -57,6 +57,6 @@ func TestTrail(t *testing.T) {
 		}
 	}
 	if found < 100 {
-		t.Errorf("%d keys found, the test tries nothing", found)
+		t.Errorf("%d keys found, the test covers too little", found)
 	}
 }

@@ -33,6 +33,6 @@ func TestMisalignedYields(t *testing.T) {
 		t.Skip("the kernel cannot start a program of another processor: the test runs under an emulator")
 	}
 	if err != nil {
-		t.Errorf("the holder of the lock did not get to run: %v\n%s", err, out)
+		t.Errorf("the holder of the lock did not run: %v\n%s", err, out)
 	}
 }

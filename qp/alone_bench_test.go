@@ -49,7 +49,7 @@ func newBare(n *node) *bare {
 }
 
 // BenchmarkEngineAlone measures the part of a packet's time that the engines of both ends take. There are no
-// envelopes, and messages have no bytes, so there is nothing to copy and the ICRC covers next to nothing; with -tags
+// envelopes, and messages have no bytes, so there is nothing to copy and the ICRC covers almost nothing; with -tags
 // noicrc there is no ICRC. Each message is a packet; its acknowledgement is shared with others. With recovery both
 // ends could repair losses, but there are none.
 func BenchmarkEngineAlone(b *testing.B) {

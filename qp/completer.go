@@ -225,9 +225,8 @@ func (q *QP) ackThrough(now mono.Time, psn bth.PSN) (waiting *sendWQE) {
 	return waiting
 }
 
-// answered returns the work request that the response psn belongs to. If answers before it
-// are missing, answered returns nil: the requester keeps what the response brings and asks for
-// the missing ones, or goes back.
+// answered returns the work request that the response psn belongs to. If answers before it are missing, answered
+// returns nil: the requester keeps the data of the response and asks for the missing ones, or goes back.
 func (q *QP) answered(now mono.Time, p *frame.Packet, psn bth.PSN) *sendWQE {
 	r := &q.requester
 	if r.missing != nil {

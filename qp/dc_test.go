@@ -149,8 +149,7 @@ func TestDCOperations(t *testing.T) {
 	}
 }
 
-// TestDCTKeyViolation arms a target: one event for the first wrong key, and each
-// is counted.
+// TestDCTKeyViolation arms a target. The first wrong key raises an event, and each wrong key is counted.
 func TestDCTKeyViolation(t *testing.T) {
 	w := newDCWorld(3, impairment{})
 	d := w.target(t, qp.DCTConfig{}, 64)

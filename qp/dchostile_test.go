@@ -210,7 +210,7 @@ func TestDCTForgedReject(t *testing.T) {
 	reject := func(learned int) {
 		t.Helper()
 		if got := answers(t, w.now, d.node); got[0].BTH.Op != bth.DCReject || w.learned != learned || released != 0 {
-			t.Errorf("answers %v, %d ways learned and %d forgotten, want %d and none", got, w.learned, released, learned)
+			t.Errorf("answers %v, %d paths learned and %d forgotten, want %d and none", got, w.learned, released, learned)
 		}
 	}
 	forged()
@@ -221,7 +221,7 @@ func TestDCTForgedReject(t *testing.T) {
 	forged()
 	reject(1)
 	if err := d.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState); err != nil || released != 1 {
-		t.Errorf("%d ways forgotten with the target, %v", released, err)
+		t.Errorf("%d paths forgotten with the target, %v", released, err)
 	}
 }
 

@@ -197,8 +197,8 @@ func TestDCQCNReference(t *testing.T) {
 	}
 }
 
-// TestDCQCNMarks: the first marked packet brings a CNP at once, later ones one
-// per interval; acknowledgements and packets without a mark bring none.
+// TestDCQCNMarks: the first marked packet causes a CNP at once, later ones cause one per interval. Acknowledgements
+// and packets without a mark cause none.
 func TestDCQCNMarks(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		b, _, _ := server(t, pairConfig{cc: of40, typ: typ})

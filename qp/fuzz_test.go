@@ -33,11 +33,10 @@ type scripted struct {
 // twoEnds is a path as its two ends see it.
 type twoEnds struct{ own, peer *frame.Path }
 
-// FuzzPeer reads bytes as a script of everything that can happen to a queue
-// pair: packets of a hostile peer, posts, timeouts, changes of state, keys
-// that die. Whatever the script, nothing panics, no work request completes
-// twice, memory that was not offered stays as it was, and what the engine
-// sends is well-formed (bench.Commit checks it).
+// FuzzPeer reads bytes as a script of everything that can happen to a queue pair: packets of a hostile peer, posts,
+// timeouts, changes of state, keys that end. For every script, nothing panics, no work request completes twice,
+// memory that was not offered stays as it was, and the packets that the engine sends are well-formed (bench.Commit
+// checks it).
 func FuzzPeer(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 4, 0x0A, 0, 0, 0, 12, 1, 2, 3})
 	f.Add([]byte("\x02\x00\x03\x00\x04\x00\x01\x07\x00\x0c\x00\x40\x01\x07\x00\x0f\x00\x40"))

@@ -35,7 +35,7 @@ type apiNode struct {
 	seen   map[cq.Status]int
 }
 
-// apiScript reads bytes as calls of the API on two connected queue pairs, and as the fate of every packet between
+// apiScript reads bytes as calls of the API on two connected queue pairs, and as what happens to every packet between
 // them.
 type apiScript struct {
 	t     testing.TB
@@ -421,7 +421,7 @@ var apiSamples = [][]byte{
 	{0, 0, 1, 0, 0x20, 0, 250, 0, 10, 34, 4, 255, 34, 3, 255, 14, 14, 14, 11, 14, 34, 3, 255, 0, 0x20, 0, 1, 0, 10, 14, 11, 14},
 }
 
-// FuzzAPI reads bytes as a script of calls on a pair of queue pairs, and of the fate of the packets between them:
+// FuzzAPI reads bytes as a script of calls on a pair of queue pairs, and of what happens to the packets between them:
 // delivered, lost, duplicated, overtaken. For every script, nothing panics and no loop is endless. Every accepted
 // work request completes at most once and in order, and after a flush at least once if a completion is due. Queues
 // never exceed their sizes, and states change only as the table allows.

@@ -18,8 +18,7 @@ func holding(t testing.TB, c pairConfig) (b *bench, mem []byte, m *mr.MR) {
 	return server(t, c)
 }
 
-// writeParts are the packets of a WRITE of n packets to m, the last of which asks for an
-// acknowledgement.
+// writeParts are the packets of a WRITE of n packets to m, the last of which requests an acknowledgement.
 func writeParts(m *mr.MR, n int) (ps []packet) {
 	for i := range n {
 		op := bth.RCWriteMiddle

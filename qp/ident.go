@@ -33,8 +33,8 @@ import (
 const (
 	identBehind = 128     // overtaken by other packets, or the beginning of another super-packet
 	identAhead  = 256     // two batches: packets of the same peer for other queue pairs
-	identShift  = 7       // a wider window proves almost nothing
-	identNarrow = 1 << 14 // a wider window proves next to nothing
+	identShift  = 7       // the window opens by one in 2^7 ns
+	identNarrow = 1 << 14 // a wider window proves almost nothing
 	identRun    = 16
 	identMax    = 1 << 12 // the longest run that is required
 	identForget = 1 << 14 // a run that proves that the peer does not jump any more

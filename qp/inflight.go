@@ -22,7 +22,7 @@ import (
 //     unacknowledged packet once more, with AckReq: a probe. The answer shows which PSN the
 //     peer expects. A probe is no retry and counts as none.
 //   - A requester that had to go back keeps fewer packets in flight for a while. With
-//     go-back-N all packets behind a loss are sent in vain.
+//     go-back-N all packets behind a loss are sent for nothing.
 //
 // The probe also covers packets that did not request an ACK. A short message that is not
 // signaled leaves AckReq out, as long as another message with AckReq is likely to follow

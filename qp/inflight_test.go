@@ -193,8 +193,7 @@ func TestNoProbe(t *testing.T) {
 	}
 }
 
-// TestWindowAfterLoss: each loss halves what may be in flight, down to two rounds of
-// acknowledgements, and progress brings it back.
+// TestWindowAfterLoss: each loss halves the window, down to two rounds of acknowledgements. Progress widens it again.
 func TestWindowAfterLoss(t *testing.T) {
 	b, _, m := client(t, pairConfig{mtu: bth.MTU256, retry: 7, timeout: 14})
 	b.timed(send(m, 1), s0)

@@ -14,12 +14,10 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// The simulation of local operations is what storage protocols do. An
-// initiator gives a piece of memory a key (REG_MR or BIND_MW) and tells it to
-// the target in the SEND behind it. The target fills the memory, or reads it,
-// by RDMA and answers, and its answer invalidates the key; or the initiator
-// does by LOCAL_INV. Then the key must be dead and the data right, and the
-// memory is used again.
+// The simulation of local operations does what storage protocols do. An initiator makes a key for a piece of memory
+// (REG_MR or BIND_MW) and tells the target the key in the SEND behind it. The target fills or reads the memory by
+// RDMA and answers. Its answer invalidates the key, or the initiator does so with LOCAL_INV. Then the key must open
+// nothing, the data must be right, and the memory is used again.
 
 const (
 	ioSlots = 6

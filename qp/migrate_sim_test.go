@@ -137,7 +137,7 @@ func (o *operator) verdict() error {
 		for n.send.Len() == 0 && o.w.step(o.nodes[0], o.nodes[1]) {
 		}
 		if wcs := drain(n.send); len(wcs) != 1 || wcs[0].Status != cq.Success {
-			return fmt.Errorf("%v: last words: %v", n.addr, wcs)
+			return fmt.Errorf("%v: unexpected completions: %v", n.addr, wcs)
 		}
 	}
 	return o.agree()
@@ -183,7 +183,7 @@ func TestSimMigration(t *testing.T) {
 		return w, pairs
 	}, *simSeeds/3)
 	if t.Logf("%d migrations", migrations); *simSeed == 0 && migrations < seeds {
-		t.Errorf("%d migrations in %d seeds: the test tests little", migrations, seeds)
+		t.Errorf("%d migrations in %d seeds: the test covers too little", migrations, seeds)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestSimMigrationUC(t *testing.T) {
 		migrations += a.cnt.PathMigrations
 	}
 	if t.Logf("%d migrations", migrations); migrations < 200 {
-		t.Errorf("%d migrations: the test tests little", migrations)
+		t.Errorf("%d migrations: the test covers too little", migrations)
 	}
 }
 

@@ -484,7 +484,7 @@ func (a *actor) finished() (bool, error) {
 // cast puts actors on a network: pairs that talk to each other.
 type cast func(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor)
 
-// castRC is two actors that work on each other.
+// castRC makes two actors, each of which works on the memory of the other.
 func castRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (*network, [][2]*actor) {
 	na, nb, w := newPair(t, seed, imp, c)
 	if rng.IntN(4) == 0 {
@@ -498,7 +498,7 @@ func castRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairCon
 	return w, [][2]*actor{{a, b}}
 }
 
-// castSRQ is clients of one server, whose queue pairs share a receive queue.
+// castSRQ makes clients of one server, whose queue pairs share a receive queue.
 func castSRQ(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor) {
 	w = newNetwork(seed, imp)
 	c.hostB = newHost(w.rng).shareRecvs(qp.SRQConfig{MaxWR: recvSlots, MaxSGE: 4})
@@ -522,8 +522,8 @@ func castSRQ(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairCo
 // queue: each message gets a receive of its own.
 func TestSimSRQ(t *testing.T) { runSeeds(t, castSRQ, *simSeeds/3) }
 
-// castXRC is initiators that send to the targets of one server. Each operation
-// names one of the shared receive queues there, which all of them reach.
+// castXRC makes initiators that send to the targets of one server. Each operation names one of the shared receive
+// queues there, which all of them reach.
 func castXRC(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (w *network, pairs [][2]*actor) {
 	w = newNetwork(seed, imp)
 	c.typ, c.typB = qp.XRCSend, qp.XRCRecv
@@ -621,7 +621,7 @@ func simulate(t testing.TB, seed uint64, with cast, prepare func(*network)) (pac
 			}
 		}
 		if !w.step(nodes...) && idle {
-			w.now += 1000 // only the applications can go on: late receives
+			w.now += 1000 // only the applications can continue, with late receives
 		}
 		for _, x := range actors {
 			d, err := x.finished()

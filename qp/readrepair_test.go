@@ -203,7 +203,7 @@ func TestReadRepairTimers(t *testing.T) {
 	}
 }
 
-// TestReadRepairWithoutRetries: without retries, a missing response fails the queue pair as the standard has it.
+// TestReadRepairWithoutRetries: without retries, a missing response fails the queue pair, as in the standard.
 func TestReadRepairWithoutRetries(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{retry: none})
 	b.post(read(m, 2048))
@@ -316,8 +316,8 @@ func TestReadRepairNoAllocations(t *testing.T) {
 	}
 }
 
-// TestNAKInsideREAD: no responder may send a NAK for a PSN in the middle of a READ. Such a NAK costs no credit for
-// ever: a request that waits for the READs leaves when they are complete.
+// TestNAKInsideREAD: no responder may send a NAK for a PSN in the middle of a READ. If one does, the requester loses
+// no credit: a request that waits for the READs leaves when they are complete.
 func TestNAKInsideREAD(t *testing.T) {
 	b, _, data, m := repairing(t, pairConfig{rd: 2, timeout: 14})
 	b.timed(send(m, 1), s0)

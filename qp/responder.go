@@ -28,8 +28,8 @@ type responder struct {
 	nakSent     bool  // a NAK for expect was sent: no other one until expect arrives
 	nakLeft     uint8 // how often it may be repeated
 	established bool  // COMM_EST has been raised
-	withheld    bool  // a hold is in progress, or its end still matters: executeAndDrain handles requests
-	repairing   bool  // a hold has begun, and the requests behind it may have to be looked at: see executeAndDrain
+	withheld    bool  // the last executed PSN must not be acknowledged yet: see withholdEnd
+	repairing   bool  // a hold is in progress, or its end still matters: executeAndDrain handles requests
 	minRNR      bth.RNRTimer
 
 	in    message  // request in progress

@@ -119,7 +119,7 @@ func TestFatalNAKLeaves(t *testing.T) {
 		{"no receive", packet{op: bth.RCSendOnly, payload: data}, bth.RNR(12)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			// One READ is granted: there is next to no room for answers.
+			// One READ is granted: there is almost no room for answers.
 			b := newBench(t, pairConfig{psnB: e0, rd: 1, minRNR: 12, access: mr.RemoteWrite})
 			_, m := b.region(t, 64)
 			write := packet{op: bth.RCWriteOnly, psn: e0, ack: true, va: m.Addr(), key: m.RKey(), length: 4, payload: data}

@@ -53,8 +53,8 @@ func (q *QP) arm(now mono.Time) {
 	q.armProbe(now)
 }
 
-// noteAnswer notes an answer that brings no progress: the peer still answers packets that
-// were sent before the requester went back. The peer gets more time for the rest.
+// noteAnswer notes an answer without progress: the peer still answers packets that were sent before the requester
+// went back. The peer gets more time for the rest.
 func (q *QP) noteAnswer(now mono.Time) {
 	r := &q.requester
 	if r.ackDeadline != mono.Never {
@@ -102,9 +102,8 @@ func (q *QP) retryAgain(now mono.Time) {
 	q.noteAnswer(now)
 }
 
-// useRetry uses up one transport retry and reports whether the requester may go on. When
-// none is left it changes over to the alternate path, which brings new retries, or fails the
-// oldest work request.
+// useRetry uses up one transport retry and reports whether the requester may continue. When none is left, it changes
+// over to the alternate path, which has new retries, or fails the oldest work request.
 func (q *QP) useRetry() bool {
 	r := &q.requester
 	if r.retryLeft == 0 {

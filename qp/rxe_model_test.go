@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// rxeRequester is the requester and completer of Linux rxe, as far as WRITEs go: what it makes
-// of acknowledgements and NAKs, and when it sends again or does not.
+// rxeRequester is the requester and completer of Linux rxe, for WRITEs only: how it handles acknowledgements and
+// NAKs, and when it sends again.
 type rxeRequester struct {
 	*node  // gives its address and its place on the network
 	target *mr.MR
@@ -204,9 +204,9 @@ func rxeWrites(t testing.TB, seed uint64, repair bool) (done bool, counted qp.Co
 	return false, b.cnt
 }
 
-// TestRxeRequester: a requester of rxe waits for ever for a responder that holds no more often than
-// for one that drops. It does so for either, if an acknowledgement of the last packet of a
-// message finds it sending that message again and the next one is lost.
+// TestRxeRequester: a requester of rxe hangs with a responder that holds no more often than with one that drops. It
+// hangs with either, if an acknowledgement of the last packet of a message arrives while it sends that message again,
+// and the next acknowledgement is lost.
 func TestRxeRequester(t *testing.T) {
 	var held uint64
 	hangs := map[bool]int{}
@@ -227,7 +227,7 @@ func TestRxeRequester(t *testing.T) {
 		t.Errorf("%d runs hang, %d without holding", hangs[true], hangs[false])
 	}
 	if held < seeds {
-		t.Errorf("%d requests were held: the test tests little", held)
+		t.Errorf("%d requests were held: the test covers too little", held)
 	}
 }
 
@@ -323,6 +323,6 @@ func TestRxeResponder(t *testing.T) {
 		t.Errorf("%d of %d parts were asked for after rxe had forgotten them", forgotten, parts)
 	}
 	if parts < seeds {
-		t.Errorf("%d parts were asked for: the test tests little", parts)
+		t.Errorf("%d parts were asked for: the test covers too little", parts)
 	}
 }

@@ -119,7 +119,7 @@ func (x *traffic) post() bool {
 	off := x.rng.IntN(trafficRoom/2 - n)
 	wr := qp.SendWR{Opcode: qp.Write, Flags: qp.Signaled, SG: []mr.SGE{x.local.SGE(off, n)}, RemoteAddr: x.there.Addr() + uint64(off), RKey: x.there.RKey()}
 	switch x.rng.IntN(4) {
-	case 0: // READ, from the half that no request writes
+	case 0: // READ into the half of the local memory that no WRITE takes data from
 		wr.Opcode, wr.SG[0] = qp.Read, x.local.SGE(trafficRoom/2+off, n)
 	case 1:
 		wr.Opcode, wr.SG[0] = qp.FetchAdd, x.local.SGE(trafficRoom-8, 8)

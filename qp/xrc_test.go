@@ -210,9 +210,9 @@ func TestXRCTarget(t *testing.T) {
 	done(1)
 }
 
-// TestXRCTargetErrors: a request must name a queue of the XRC domain, the same in all packets of a message. Else the
-// target answers NAK 0x61, and the receive in use completes once, into the CQ of its own queue. The target looks up a
-// key in the protection domain of the queue.
+// TestXRCTargetErrors: a request must name a queue of the XRC domain, the same in all packets of a message. Otherwise
+// the target answers NAK 0x61, and the receive in use completes once, into the CQ of its own queue. The target looks
+// up a key in the protection domain of the queue.
 func TestXRCTargetErrors(t *testing.T) {
 	mtu := bytes.Repeat([]byte{'x'}, 1024)
 	const unknown, foreign, basic bth.SRQN = 0x99, 0x500, 0x55
