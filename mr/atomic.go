@@ -33,7 +33,7 @@ func (t *Table) compareSwap(b []byte, cmp, swap uint64) (old uint64) {
 	w := word(b)
 	if t.exclusive(w != nil) {
 		t.lockAtomics()
-		defer t.unlockAtomics() // also when the memory is gone
+		defer t.unlockAtomics() // also if the memory was unmapped
 	}
 	if w == nil {
 		if old = load(b); old == cmp {
@@ -53,7 +53,7 @@ func (t *Table) fetchAdd(b []byte, add uint64) (old uint64) {
 	w := word(b)
 	if t.exclusive(w != nil) {
 		t.lockAtomics()
-		defer t.unlockAtomics() // also when the memory is gone
+		defer t.unlockAtomics() // also if the memory was unmapped
 	}
 	if w == nil {
 		old = load(b)
@@ -67,7 +67,7 @@ func (t *Table) atomicWrite(b []byte, x uint64) {
 	w := word(b)
 	if t.exclusive(w != nil) {
 		t.lockAtomics()
-		defer t.unlockAtomics() // also when the memory is gone
+		defer t.unlockAtomics() // also if the memory was unmapped
 	}
 	if w == nil {
 		store(b, x)

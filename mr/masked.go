@@ -61,7 +61,7 @@ func (t *Table) update(b []byte, at uint64, o Operand, change func(uint64) uint6
 	whole := o.Size == 8 && word(x) != nil
 	if t.exclusive(whole || half != nil) {
 		t.lockAtomics()
-		defer t.unlockAtomics() // also when the memory is gone
+		defer t.unlockAtomics() // also if the memory was unmapped
 	}
 	switch {
 	case whole:

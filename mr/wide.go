@@ -48,7 +48,7 @@ func (v Memory) wide(off uint64, o Operand, do func(b []byte)) Fault {
 	t := v.m.table
 	return v.piece(off, o.Size, func(b []byte, at uint64) {
 		t.lockAtomics()
-		defer t.unlockAtomics() // also when the memory is gone
+		defer t.unlockAtomics() // also if the memory was unmapped
 		do(b[at : at+uint64(o.Size)])
 	})
 }

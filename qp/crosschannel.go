@@ -215,8 +215,7 @@ func (q *QP) executeRecvEnable(w *sendWQE) mr.Fault {
 // executeWait executes a CQE_WAIT whose wait has ended: nothing is left to do.
 func (q *QP) executeWait(*sendWQE) mr.Fault { return mr.OK }
 
-// waited reports whether a CQE_WAIT has come to its end. If not, the completion queue will
-// wake the queue pair.
+// waited reports whether the wait of a CQE_WAIT has ended. If not, the completion queue will wake the queue pair.
 func (q *QP) waited(w *sendWQE) bool {
 	x := &q.sq.rest(w).local.cross
 	if x.wait.Count() >= x.target {

@@ -21,7 +21,7 @@ const dcBase = bth.Opcode(bth.DC) << 5
 // Timeouts of connections that are not used.
 const (
 	DCLinger      = time.Second      // an initiator keeps its connection without work requests
-	dcEvictable   = 3 * time.Second  // after so long without a packet a context may give way to another
+	dcEvictable   = 3 * time.Second  // after so long without a packet, a target may drop a context to make room
 	DCContextIdle = 60 * time.Second // after so long without a packet a target forgets the initiator
 	dcBusyWait    = 10 * time.Millisecond
 )

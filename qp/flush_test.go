@@ -328,7 +328,7 @@ func TestRequesterFlushRetry(t *testing.T) {
 	b.post(send(m, 1))
 	b.post(flushWR(0))
 	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCFlush, s0.Add(1)})
-	b.expire() // the FLUSH is not the oldest request: the repeated SEND finds out as much
+	b.expire() // the FLUSH is not the oldest request: the repeated SEND has the same effect
 	b.wantSent(line{bth.RCSendOnly, s0}, line{bth.RCFlush, s0.Add(1)})
 	b.inject(ack(s0))
 	b.wantDone(cq.Success)

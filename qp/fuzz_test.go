@@ -113,7 +113,7 @@ func FuzzXRC(f *testing.F) {
 
 func runScript(t *testing.T, script []byte, b scripted) {
 	region := b.region
-	guard, _ := b.node.region(t, 64) // registered, but its key is never told
+	guard, _ := b.node.region(t, 64) // registered, but no packet has its key
 	posted, completed := b.posted, 0
 	next := func() byte {
 		if len(script) == 0 {

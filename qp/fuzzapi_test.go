@@ -85,7 +85,7 @@ func runAPI(t testing.TB, script []byte) map[string]int {
 		s.nodes[i] = x
 	}
 	s.connect(nil)
-	guard, _ := a.region(t, 64) // whose key nobody is told
+	guard, _ := a.region(t, 64) // no script knows its key
 	for len(s.bytes) > 0 {
 		x := s.next()
 		s.step(apiSteps[int(x>>1)%len(apiSteps)], s.nodes[x&1])

@@ -116,7 +116,7 @@ func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 	s.nakAt, s.gapDue, g.lastNAK = psn, g.openTill, now
 	if t := s.answers.lastAck(); t != nil {
 		if s.learnt.score > 0 {
-			s.answers.tail-- // the NAK acknowledges as much
+			s.answers.tail-- // the NAK acknowledges the same packets
 			q.cnt.AckDeferred++
 		} else if t.psn.Less(s.acked) {
 			t.psn, t.msn = s.acked, s.ackMSN()

@@ -14,13 +14,13 @@ import (
 // super-packet from zero. Once a peer has done so for a while, its queue pair expects the next Identification to be
 // near the last one, and takes a packet with another for damaged.
 //
-// What is near depends on the time: the peer may have sent to others meanwhile, and its
-// kernel may add a random number for the time that has passed. So the window of near Identifications grows with time,
-// and after a pause of some milliseconds any Identification is near.
+// What is near depends on the time: the peer may have sent to others meanwhile, and its kernel may add a random
+// number for the time that has passed. So the window of near Identifications grows with time, and after a pause of
+// some milliseconds any Identification is near.
 //
 // A wrong guess must not stop a connection. Other hosts may forge packets from the peer to this queue pair. So the
 // queue pair learns only from packets that advance the connection: a host that does not see the packets would have to
-// guess the PSN. A refused packet has an effect, whoever sent it, and the Identifications of the peer itself may
+// guess the PSN. But any packet can be refused, a forged one, too, and the Identifications of the peer itself may
 // jump. So a packet is refused only after a run of packets that were near. After a refusal all packets are accepted
 // until there has been such a run again. If the packet after a refusal shows that the peer has jumped, the refused
 // packet was not damaged. Then the queue pair requires runs of twice the length, until the peer has not jumped for

@@ -288,8 +288,8 @@ func unrequested(t *testing.T, c pairConfig) (b *bench, next func() *frame.Packe
 	}
 }
 
-// TestUnrequested: of the short messages that are not signaled, only one in a while has AckReq: after so many
-// without, and when the last AckReq is a while ago.
+// TestUnrequested: of the short messages that are not signaled, only some have AckReq: the one after a number of
+// messages without AckReq, and the first one some time after the last AckReq.
 func TestUnrequested(t *testing.T) {
 	b, next := unrequested(t, pairConfig{caps: qp.Caps{MaxSendWR: 128, MaxSendSGE: 1}})
 	var asked []int

@@ -44,7 +44,7 @@ type operator struct {
 	rearms bool              // a node re-arms as soon as it has migrated, whatever the state of the peer
 	seen   uint64            // migrations so far, of both nodes
 	calm   mono.Time         // when all that was sent before the last one has arrived
-	cuts   bool              // paths die, too: RC only
+	cuts   bool              // paths fail, too: RC only
 	left   int               // migrations still to be caused
 	at     int               // packets sent when the next one is
 	broken error
@@ -168,9 +168,8 @@ func (o *operator) agree() error {
 	return nil
 }
 
-// TestSimMigration runs the model of TestSimRC while the paths of the pair die and come back and the programs
-// migrate. Still all operations are executed in order and exactly once, and each end follows the migrations of the
-// other.
+// TestSimMigration runs the model of TestSimRC while the paths of the pair fail and recover and the programs migrate.
+// Still all operations are executed in order and exactly once, and each end follows the migrations of the other.
 func TestSimMigration(t *testing.T) {
 	seeds, migrations := 0, 0
 	runSeeds(t, func(t testing.TB, seed uint64, rng *rand.Rand, imp impairment, c pairConfig) (*network, [][2]*actor) {

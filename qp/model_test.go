@@ -334,7 +334,7 @@ func (a *actor) masked(o *operation) {
 	copy(a.model[at:at+n], number(&word, n))
 }
 
-// payload gives a SEND or WRITE its data, inline now and then.
+// payload gives a SEND or WRITE its data, sometimes inline.
 func (a *actor) payload(o *operation, n int) []byte {
 	at := a.rng.IntN(sourceSize - n)
 	if n <= 64 && a.rng.IntN(2) == 0 {

@@ -81,11 +81,10 @@ func (q *QP) retry(now mono.Time) {
 	q.armAck(now)
 }
 
-// retryAgain is retry for an answer which shows that a retransmission was lost again, if the
-// answer can be about the retransmission. The requester cannot know whether it is: a peer
-// that had no processor for a while still answers earlier packets. So it costs no retry. The
-// ACK timer, which is not started anew, bounds how long this goes on. Without an ACK timer
-// it costs a retry.
+// retryAgain is retry for an answer which shows that a retransmission was lost again, if the answer can be about the
+// retransmission. The requester cannot know whether it is: a peer that had no processor for a while still answers
+// earlier packets. So it costs no retry. The ACK timer, which is not started anew, bounds how often this happens.
+// Without an ACK timer it costs a retry.
 func (q *QP) retryAgain(now mono.Time) {
 	r := &q.requester
 	if !r.recovering || !r.acked.Less(r.next) || r.stale(now) {

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// The tables in this file test the rules of the transport services one by one, as far as no other test does. Rules
+// The tables in this file test the rules of the transport services one by one, if no other test covers them. Rules
 // that need several packets in both directions have tests of their own.
 
 // zeros is a payload that leaves no trace in memory, which holds zeros.

@@ -17,9 +17,9 @@ import (
 // within a round trip, the peer has dropped them: the requester goes back, and tries again
 // after some more losses.
 //
-// To a peer that holds, a NAK costs one packet. The window stays as it is, new requests go on,
-// and no retry is spent. What bounds the repetitions is the ACK timer, which starts anew with
-// progress only. When it expires, and after any unusual event, the requester goes back.
+// To a peer that holds, a NAK costs one packet. The window stays as it is, new requests are sent, and no retry is
+// spent. The ACK timer, which only progress starts anew, bounds the repetitions. When it expires, and after any
+// unusual event, the requester goes back.
 
 // holding is what a requester knows about how its peer treats requests behind a missing one.
 type holding uint8

@@ -8,11 +8,10 @@ import (
 )
 
 // A software peer that gets no processor for a while answers nothing, and then everything in flight at once. On a
-// busy machine such stalls last some milliseconds and repeat. A window that is large enough otherwise is then empty
-// long before the time slice of the peer ends. A path with a long round trip has the same effect. So the window
-// widens when a stall finds it full, up to the size of a peer's socket buffer. It stays wide if the rate of
-// acknowledgements rises, which it does not if a slow link is the cause. It narrows after a loss, or after a while
-// without stalls.
+// busy machine such stalls last some milliseconds and repeat. A window of the usual size is then empty long before
+// the time slice of the peer ends. A path with a long round trip has the same effect. So the window widens when it is
+// full at a stall, up to the size of a peer's socket buffer. It stays wide if the rate of acknowledgements rises,
+// which it does not if a slow link is the cause. It narrows after a loss, or after a while without stalls.
 
 const (
 	// A stall is a time of at least stallTime without progress although the window is full: many round trips of a

@@ -88,7 +88,7 @@ func TestStallWidens(t *testing.T) {
 	s.want("50 ms without a stall", 8*qp.DefaultWindow)
 }
 
-// A wider window does not speed up a slow link. The window is wider only now and then, to test that.
+// A wider window does not speed up a slow link. The window is wider only sometimes, to test that.
 func TestSlowLinkIsNoStall(t *testing.T) {
 	s := newStaller(t, pairConfig{})
 	const packets = 32 // for each answer, one in a millisecond
@@ -113,7 +113,7 @@ func TestSlowLinkIsNoStall(t *testing.T) {
 	}
 }
 
-// A loss narrows the window at once, and keeps it from widening for a while, longer after each one.
+// A loss narrows the window at once, and keeps it from widening for some time, which is longer after each loss.
 func TestStallAndLoss(t *testing.T) {
 	s := newStaller(t, pairConfig{})
 	s.stalled(12)

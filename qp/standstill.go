@@ -31,7 +31,8 @@ const (
 
 // ackTimeoutFor returns how long the ACK timer runs if the program has set it to timeout, with so many retries. The
 // result is longer than timeout only if the retries would not last through a standstill otherwise, and the limit of
-// the ACK timer allows them to. If it does not, the program learns of a dead peer as soon as it has asked for.
+// the ACK timer allows them to. If it does not, the requester reports a dead peer after the time that the program has
+// chosen.
 func ackTimeoutFor(timeout time.Duration, retries uint8) time.Duration {
 	waits := time.Duration(retries) + 1
 	if timeout*waits >= standstillMost || timerLimit*timeout*waits < standstill {
