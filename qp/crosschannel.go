@@ -14,8 +14,8 @@ import (
 //     completions count. Meanwhile the completion queue keeps the waiting queue pair in a list, and wakes it
 //     at the completion that ends the wait. Until then nothing examines the work request.
 //   - SEND_ENABLE and RECV_ENABLE release work requests of a managed queue, in order. If
-//   - SEND_ENABLE and RECV_ENABLE release work requests of a managed queue, in order. If
 //     they release more than are held, those that are posted later are released at once.
+//
 // All three are local operations, so localops.go says when they are executed and complete.
 //
 // A wait blocks only the work requests behind it: the requests before it are acknowledged, the responder answers, and

@@ -246,7 +246,7 @@ func (q *QP) wait() time.Duration {
 	return r.patience(least)
 }
 
-// patience returns how long an answer may take, by the round trips that were measured, at least least.
+// patience returns how long an answer may take, by the round trips that were measured, but no less than least.
 func (f *inFlight) patience(least time.Duration) time.Duration { return max(f.srtt+4*f.rttvar, least) }
 
 // awaitsData reports whether the oldest request is a READ or atomic.
