@@ -4,7 +4,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// word names eight bytes of memory of a responder, by the key that opened them.
+// word identifies eight bytes of a responder's memory by the R_Key and the address of an atomic.
 type word struct {
 	at  bth.GID
 	key bth.RKey
@@ -17,7 +17,7 @@ type words struct {
 	writes map[memory]int
 }
 
-// memory is what a key of a responder opens.
+// memory identifies the memory that an R_Key of a responder gives access to.
 type memory struct {
 	at  bth.GID
 	key bth.RKey
@@ -26,12 +26,12 @@ type memory struct {
 // wordState is a word after the latest atomic on it.
 type wordState struct {
 	value uint64
-	by    *request // that left the value
+	by    *request // the atomic that left the value
 
-	writes int // that were sent with its key
+	writes int // WRITEs with its key that had been sent by then
 }
 
-// maxWords bounds the words that are followed.
+// maxWords bounds the words, and the keys of WRITEs, that are remembered.
 const maxWords = 1 << 14
 
 func (w *words) init() { w.m, w.writes = map[word]*wordState{}, map[memory]int{} }
@@ -64,7 +64,7 @@ func (h *half) atomicResponse(p *packet, r *request) {
 	h.advance(p, f.PSN())
 }
 
-// result returns what an atomic leaves where v was. ok is false for masked ones, which are not followed.
+// result returns the value of a word after the atomic, if it was v before. ok is false for masked atomics, whose results are not computed.
 func (r *request) result(v uint64) (left uint64, ok bool) {
 	switch r.op {
 	case bth.RCFetchAdd, bth.XRCFetchAdd:
@@ -78,8 +78,9 @@ func (r *request) result(v uint64) (left uint64, ok bool) {
 	return 0, false
 }
 
-// executed judges the value that an atomic returned by what the atomic before it has left.
-// Elsewhere than at the responder others may have operated on the word, and answers may have overtaken each other.
+// executed compares the value that an atomic returned with the value that the previous atomic left. out says that the response was
+// captured at the responder. Elsewhere a difference proves less: other requesters may have operated on the word, and responses may
+// have overtaken each other.
 func (w *words) executed(h *half, r *request, out bool) {
 	k := word{h.flow.key.dst, r.key, r.va}
 	s := w.m[k]

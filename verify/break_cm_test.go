@@ -22,7 +22,7 @@ func message[M cm.Message](s *scene, name string, change func(M)) {
 	p.f.Payload = mad[:]
 }
 
-// migReqBreaks: an end goes back to M = 0. That it never sends M = 1 is a departure of rxe.
+// migReqBreaks: an end that has sent M = 1 sends M = 0. (An end that never sends M = 1 shows a departure of rxe.)
 var migReqBreaks = []breakage{
 	{headerMigReq, active, Config{}, func(s *scene) { s.step("marked").f.BTH.Flags &^= bth.MigReq }},
 }
@@ -88,7 +88,7 @@ var congestionBreaks = []breakage{
 	{cnpPacing, active, Config{CNPInterval: 2 * time.Millisecond, CNPScope: ByDestination}, func(*scene) {}},
 }
 
-// answerBreaks break rules about answers of the connection manager.
+// answerBreaks break further rules about messages of the connection manager, most of them about answers.
 var answerBreaks = []breakage{
 	{cmReserved, active, Config{}, func(s *scene) { s.step("rtu").f.Payload[4] = 1 }},       // the status of the MAD
 	{cmReserved, passive, Config{}, func(s *scene) { s.step("dreq").f.Payload[24+11] = 1 }}, // behind the queue pair

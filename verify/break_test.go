@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// breakage breaks one rule in the right scene, as it is captured at an end.
+// breakage changes the right scene so that a capture at one end breaks one rule.
 type breakage struct {
 	rule  RuleID
 	at    int
@@ -39,7 +39,7 @@ const (
 	bthAt       = udpAt + 8
 )
 
-// checksum makes the checksum of the IPv4 header right again.
+// checksum corrects the checksum of the IPv4 header.
 func checksum(b []byte) []byte {
 	h := b[ethernetLen : ethernetLen+20]
 	h[10], h[11] = 0, 0
@@ -54,8 +54,8 @@ func checksum(b []byte) []byte {
 	return b
 }
 
-// malformedBreaks are of frames that are no packets, and of headers. They change the datagram that no connection needs,
-// unless they need another.
+// headerBreaks break rules about malformed frames and about headers. Most of them change the datagram "ud", which belongs to no
+// connection.
 var headerBreaks = []breakage{
 	{headerShort, active, Config{}, wire("ud", func(b []byte) []byte { // a datagram without its DETH
 		n := len(b) - 4*4
@@ -115,7 +115,7 @@ var headerBreaks = []breakage{
 	{headerGSIKey, active, Config{}, func(s *scene) { s.step("dreq").f.DETH.QKey = 5 }},
 }
 
-// sign computes the ICRC of a frame anew.
+// sign computes the ICRC of a frame again.
 func sign(b []byte) []byte {
 	masked := slices.Clone(b[ethernetLen:])
 	masked[1], masked[8], masked[10], masked[11] = 0xFF, 0xFF, 0xFF, 0xFF
@@ -212,7 +212,7 @@ var requesterBreaks = []breakage{
 	{creditsExceeded, active, Config{}, func(s *scene) { s.step("write-ack").f.AETH.Syndrome = 2 }},
 }
 
-// after delays all packets behind one.
+// after delays all packets behind the one with this name.
 func (s *scene) after(name string, d time.Duration) {
 	for _, p := range s.steps[s.index(name)+1:] {
 		p.at += d
@@ -254,7 +254,7 @@ var responderBreaks = []breakage{
 	{msnCount, active, Config{}, func(s *scene) { s.step("write-ack").f.AETH.MSN = 1 }},
 	{msnCount, passive, Config{}, func(s *scene) { s.step("write-ack").f.AETH.MSN = 9 }},
 	{msnBackwards, active, Config{}, func(s *scene) {
-		early := s.step("send-ack") // late, and so with the count of the WRITE that has come meanwhile
+		early := s.step("send-ack") // it is late: its MSN includes the WRITE that has arrived meanwhile
 		early.at, early.f.AETH.MSN = s.step("write-last").at+5*time.Microsecond, 2
 		late := s.again("send-ack", "write-last", 7*time.Microsecond)
 		late.f.AETH = &bth.AETHFields{Syndrome: bth.AckNoCredits, MSN: 1}
@@ -291,7 +291,7 @@ var readBreaks = []breakage{
 		p := s.step("read-3")
 		p.f.BTH.Op, p.f.AETH, p.f.Payload = bth.RCReadResponseMiddle, nil, bytesOf(mtu)
 	}},
-	{readOpcode, passive, Config{}, func(s *scene) { // a part answered in its middle, by an end that is not rxe
+	{readOpcode, passive, Config{}, func(s *scene) { // a repeated part begins with a MIDDLE response; the responder is not rxe
 		p := s.step("read2-2-again")
 		p.f.BTH.Op, p.f.AETH = bth.RCReadResponseMiddle, nil
 	}},
@@ -357,7 +357,7 @@ func breaks() []breakage {
 	return slices.Concat(headerBreaks, migReqBreaks, lengthBreaks, requesterBreaks, responderBreaks, readBreaks, atomicBreaks, rnrBreaks, managementBreaks, answerBreaks, congestionBreaks, counterBreaks)
 }
 
-// TestEachRuleAlone: a dialogue with one rule broken gives findings of that rule and of no other.
+// TestEachRuleAlone: a scene that breaks one rule has findings of this rule and of no other.
 func TestEachRuleAlone(t *testing.T) {
 	covered := map[RuleID]bool{}
 	for _, b := range breaks() {

@@ -34,14 +34,14 @@ type stream func(f func(*pcap.Record) error) (lost uint64, err error)
 // errStop ends a stream early.
 var errStop = errors.New("stop")
 
-// source is a stream that records are taken from.
+// source is a stream with its result.
 type source struct {
 	stream stream
 	lost   uint64
 	err    error
 }
 
-// records makes an iterator of a stream. A record is valid until the next.
+// records returns an iterator over the records of the stream. A record is valid until the next one.
 func (s *source) records() iter.Seq[*pcap.Record] {
 	return func(yield func(*pcap.Record) bool) {
 		s.lost, s.err = s.stream(func(rec *pcap.Record) error {
@@ -56,7 +56,7 @@ func (s *source) records() iter.Seq[*pcap.Record] {
 	}
 }
 
-// judge merges streams.
+// judge merges the streams by time and returns the report about them. names are those of the files.
 func judge(names []string, streams []stream, cfg Config) (*Report, error) {
 	v, err := New(cfg)
 	if err != nil {
@@ -108,7 +108,7 @@ func (v *Verifier) merge(sources []*source) {
 	}
 }
 
-// T is what a test needs of testing.T.
+// T has the methods of testing.T that [Capture] and [Tap] call.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)

@@ -17,18 +17,18 @@ import (
 
 const pcaps = "../testdata/pcaps"
 
-// forged are the findings of packets that were written to be strange, to see what rxe does with them; all others in these captures are
-// as the kernel made them. testdata/pcaps/README.md and docs/rxe-differences.md tell of them.
+// forged has the findings about forged packets in captures: programs sent them to see how rxe reacts. The kernel made all other packets of
+// these captures. testdata/pcaps/README.md and docs/rxe-differences.md describe the forged packets.
 var forged = map[string][]string{
 	"rxe612_run1.pcap": {
 		"bth-pkey 1587", "bth-reserved 1588", "bth-version 1590", "bth-pad-bytes 1593", "udp-checksum 1595", "icrc 1596",
 		"length-mtu 1605", "length-mtu 1636", "bth-opcode 1741",
 	},
-	// A SEND in another, and WRITEs with other lengths than they say: rxe refuses them.
+	// A SEND inside another one, and WRITEs whose length differs from that in the RETH. rxe refuses them.
 	"rxe612_run2_v6_rsocket_cmR.pcap": {"order-message 307", "length-write 340", "length-write 372"},
 }
 
-// departuresOf are the departures that captures of rxe must show: what the programs in them provoke.
+// departuresOf has the departures that captures of rxe must show, because the programs in them provoke these.
 var departuresOf = map[string][]string{
 	"loss_rping.pcap":        {"rxe-gsi-ackreq", "rxe-migreq", "rxe-read-middle"},
 	"rxe612_run1.pcap":       {"rxe-gsi-ackreq", "rxe-migreq", "rxe-read-middle", "rxe-rnr-early", "rxe-rnr-silence"},
@@ -49,8 +49,8 @@ func captures(t *testing.T) (files []string) {
 	return files
 }
 
-// TestCaptures: nothing is found in captures of Linux and of this stack but what was forged, and what is known of rxe is
-// called so.
+// TestCaptures: captures of Linux and of this stack have no findings except about forged packets, and the known departures of rxe
+// are recognised.
 func TestCaptures(t *testing.T) {
 	for _, file := range captures(t) {
 		name := filepath.Base(file)
@@ -80,8 +80,8 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// TestCapturesAt: neither does it find anything where it knows on which host they were captured. Those are
-// captures of whole conversations from which nothing was cut.
+// TestCapturesAt: captures have no findings if the host of the capture is known. These captures have all packets from
+// the beginning to the end.
 func TestCapturesAt(t *testing.T) {
 	for _, name := range []string{"atomic_cs", "atomic_fa", "cmtime", "rc_pingpong", "rdma_client", "read_bw", "riostream", "rping", "rping6", "rstream", "send_bw", "uc_pingpong", "ucmatose", "write_bw"} {
 		cfg := Config{At: addrs("10.77.0.3", "fd77::3")}
@@ -98,7 +98,7 @@ func TestCapturesAt(t *testing.T) {
 	}
 }
 
-// recorder is a T that keeps what a test is told.
+// recorder is a T that keeps the failures.
 type recorder struct {
 	failures []string
 	fatal    bool
@@ -131,8 +131,8 @@ func TestCapture(t *testing.T) {
 	Capture(&r, "no such file")
 }
 
-// TestMerge: two captures of one dialogue, at both ends, are judged as one in which nothing is missing, and a
-// packet that both have counts once.
+// TestMerge: captures of one scene at both ends are judged as one capture that has every packet. A packet that both captures have
+// counts once.
 func TestMerge(t *testing.T) {
 	s := rightScene(t)
 	var names []string
@@ -161,7 +161,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMalformedCaptures: what is no capture gets an error that says so, and of a damaged one the packets before the damage
+// TestMalformedCaptures: a file that is not a capture gives an error that says so. If a capture is damaged, the packets before the damage
 // are judged.
 func TestMalformedCaptures(t *testing.T) {
 	whole := rightScene(t).capture(active)
@@ -192,7 +192,7 @@ func TestMalformedCaptures(t *testing.T) {
 	}
 }
 
-// TestSelection: only the rules that were asked for are judged.
+// TestSelection: only the selected rules are applied.
 func TestSelection(t *testing.T) {
 	s := rightScene(t)
 	s.step("send-first").bits = func(b []byte) { b[8] |= 1 }

@@ -17,7 +17,7 @@ type commKey struct {
 	id cm.CommID
 }
 
-// exchange is the life of a connection, from its REQ on.
+// exchange is a connection as the messages of the connection manager show it, from its REQ on.
 type exchange struct {
 	recent.Entry[*exchange] // of managers.used
 
@@ -26,8 +26,8 @@ type exchange struct {
 	ends     [2]bth.GID // active, passive
 	sent     map[sentKey]*sentMAD
 	live     bool        // there was an RTU
-	rejected [2]*sentMAD // by the active, by the passive end: the first REJ
-	lap      [2]*sentMAD // of the active, of the passive end: the latest
+	rejected [2]*sentMAD // the first REJ of the active end, and of the passive end
+	lap      [2]*sentMAD // the latest LAP of the active end, and of the passive end
 }
 
 // sentKey names a message of an exchange: its kind and the transaction it belongs to.
@@ -37,17 +37,17 @@ type sentKey struct {
 	tid  uint64
 }
 
-// sentMAD is a message that may come again.
+// sentMAD is a message that its sender may repeat.
 type sentMAD struct {
 	tid      uint64
 	contents uint64
 	frame    Frame
-	at       time.Time // the latest
-	seen     time.Time // the latest, or a copy of it that the network made
+	at       time.Time // of the latest transmission
+	seen     time.Time // the same, or that of a later copy that the network made
 	times    int
 	id       uint16
 
-	in      bool          // the latest was captured where it arrived
+	in      bool          // the latest transmission was captured where it arrived
 	wait    time.Duration // the time that the peer has for its answer; 0: none is expected
 	delayed struct {      // by an MRA
 		until time.Time
@@ -83,8 +83,8 @@ type sidrKey struct {
 	tid  uint64
 }
 
-// Bounds of the memory that a hostile capture can take: exchanges and SIDR_REQs, of which the latest are kept, and different messages of
-// each exchange.
+// These constants bound the memory that a hostile capture can take: the number of exchanges and of SIDR_REQs (the latest are kept),
+// and the number of different messages of each exchange.
 const (
 	maxExchanges = 1 << 14
 	maxMessages  = 64
@@ -94,7 +94,7 @@ func (m *managers) init() {
 	m.exchanges, m.sidr, m.last = map[commKey]*exchange{}, map[sidrKey]*query{}, map[sidrKey]uint64{}
 }
 
-// begin keeps a new exchange under the ID of its active end. What that ID named before is over.
+// begin adds a new exchange under the ID of its active end. It removes an older exchange with the same ID.
 func (m *managers) begin(now mono.Time, x *exchange) {
 	k := x.key(0)
 	if old := m.exchanges[k]; old != nil {
@@ -109,7 +109,7 @@ func (m *managers) begin(now mono.Time, x *exchange) {
 	m.n++
 }
 
-// forget removes an exchange under both of its IDs, so that none of them names it alone.
+// forget removes an exchange under both of its IDs.
 func (m *managers) forget(x *exchange) {
 	m.used.Remove(&x.Entry)
 	m.n--
@@ -119,14 +119,14 @@ func (m *managers) forget(x *exchange) {
 	}
 }
 
-// unname removes a name of an exchange, unless it is that of a later one.
+// unname removes a name of an exchange, unless a later exchange has this name now.
 func (m *managers) unname(x *exchange, k commKey) {
 	if m.exchanges[k] == x {
 		delete(m.exchanges, k)
 	}
 }
 
-// replied takes the REP of an exchange, which gives it the ID of the passive end.
+// replied stores the REP of an exchange, and adds the exchange under the ID that the REP gives the passive end.
 func (m *managers) replied(x *exchange, rep *cm.REP) {
 	if x.rep != nil {
 		m.unname(x, x.key(1))
@@ -197,7 +197,7 @@ func (v *Verifier) managementMessage(p *packet) {
 	}
 }
 
-// exchangeOf returns the exchange that an end knows by an ID, nil if its beginning is not in the capture.
+// exchangeOf returns the exchange to which the end at an address gave this ID, nil if its beginning is not in the capture.
 func (v *Verifier) exchangeOf(at bth.GID, id cm.CommID) *exchange {
 	x := v.cm.exchanges[commKey{at, id}]
 	if x != nil {
@@ -206,7 +206,7 @@ func (v *Verifier) exchangeOf(at bth.GID, id cm.CommID) *exchange {
 	return x
 }
 
-// clock counts packets. That is time enough to tell which of two exchanges was used last.
+// clock returns the number of packets so far. It serves as the time by which exchanges are ordered.
 func (v *Verifier) clock() mono.Time { return mono.Time(v.report.Packets) }
 
 // number returns the queue pair of an end.
@@ -225,7 +225,7 @@ func targetQPN(m *cm.REP) bth.QPN {
 	return m.QPN
 }
 
-// flowOf returns the flow of what the active (0) or passive (1) end sends.
+// flowOf returns the flow of the packets that the active (0) or passive (1) end sends.
 func (v *Verifier) flowOf(x *exchange, from int) *flow {
 	if x.rep == nil {
 		return nil
@@ -233,8 +233,8 @@ func (v *Verifier) flowOf(x *exchange, from int) *flow {
 	return v.flows[flowKey{x.ends[from], x.ends[1-from], x.number(x.ends[1-from])}]
 }
 
-// ofBoth returns the exchange of a message that names both ends, and judges whether it does. It returns nil if
-// that is not known.
+// ofBoth returns the exchange of a message that names both ends, and judges whether both names are of the same exchange. It returns
+// nil if they are not, or if the exchange is not known.
 func (v *Verifier) ofBoth(p *packet, local, remote cm.CommID) *exchange {
 	src, dst := p.Frame.Src, p.Frame.Dst
 	a, b := v.exchangeOf(src, local), v.exchangeOf(dst, remote)
@@ -292,7 +292,7 @@ func (x *exchange) answerTime(p *packet) time.Duration {
 	return 0
 }
 
-// again judges a message that expects an answer and comes again.
+// again judges the repetition of a message that expects an answer.
 func (v *Verifier) again(p *packet, x *exchange, s *sentMAD, contents uint64) {
 	kind := p.CM.Attribute()
 	if s.contents != contents {
@@ -306,7 +306,7 @@ func (v *Verifier) again(p *packet, x *exchange, s *sentMAD, contents uint64) {
 		v.explain(cmRetries, d, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", kind, s.times, x.req.MaxCMRetries)
 	}
 	switch after := p.Time.Sub(s.at); {
-	case p.in: // the one before may have been late
+	case p.in: // the previous transmission may have arrived late
 	case s.delayed.in && p.Time.Before(s.delayed.until):
 		v.find(cmMRA, []Frame{s.delayed.frame}, "The %v is repeated %v before the time is over that the MRA asks for.", kind, round(s.delayed.until.Sub(p.Time)))
 	case s.delayed.times == 0 && (after < s.wait*95/100-copyTime || p.out && after < s.wait*95/100):
@@ -322,7 +322,7 @@ func (v *Verifier) again(p *packet, x *exchange, s *sentMAD, contents uint64) {
 	}
 }
 
-// earlyDREQs is how often this stack repeats a DREQ on top of the retries.
+// earlyDREQs is how many more times than Max CM Retries this stack repeats a DREQ.
 const earlyDREQs = 6
 
 // transaction judges the transaction ID of an answer.
@@ -407,7 +407,7 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 	v.connect(x.ends[0], x.ends[1], x.req.QPN, targetQPN(m), x.req.MTU.Bytes(), x.ofActive(p.frame), x.ofPassive(), p)
 }
 
-// ofActive returns what holds for the requests of the active end.
+// ofActive returns the agreement about the requests of the active end.
 func (x *exchange) ofActive(rep Frame) *agreement {
 	a := &agreement{start: x.rep.StartingPSN, startKnown: true, retries: int(x.req.RetryCount), depth: int(x.rep.ResponderResources), frame: rep}
 	if life := x.req.Primary.AckTimeout; life > 0 {
@@ -416,7 +416,7 @@ func (x *exchange) ofActive(rep Frame) *agreement {
 	return a
 }
 
-// ofPassive returns what holds for the requests of the passive end.
+// ofPassive returns the agreement about the requests of the passive end.
 func (x *exchange) ofPassive() *agreement {
 	a := &agreement{start: x.req.StartingPSN, startKnown: true, timeout: x.req.Primary.AckTimeout, retries: int(x.req.RetryCount),
 		depth: int(x.req.ResponderResources), passive: true}

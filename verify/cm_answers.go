@@ -46,14 +46,14 @@ func (v *Verifier) ready(p *packet, m *cm.RTU) {
 	}
 }
 
-// tooSoon judges an RTU, DREQ or LAP of an end whose connection has no REP yet.
+// tooSoon judges an RTU, DREQ or LAP of unknown exchange: it is a finding if the sender's connection has no REP yet.
 func (v *Verifier) tooSoon(p *packet, local cm.CommID) {
 	if x := v.exchangeOf(p.Frame.Src, local); x != nil && x.rep == nil && x.between(p) && x.end(p.Frame.Src) == 0 {
 		v.suspect(cmUnasked, nil, x.framesOf(), "The %v comes before there is a REP.", p.CM.Attribute())
 	}
 }
 
-// goesOn judges a message of the handshake by an end that may have sent a REJ.
+// goesOn judges a message of the handshake whose sender may have sent a REJ before.
 func (v *Verifier) goesOn(p *packet, x *exchange) {
 	from := x.end(p.Frame.Src)
 	r := x.rejected[from]
@@ -69,10 +69,10 @@ func (v *Verifier) goesOn(p *packet, x *exchange) {
 	v.suspect(cmRejected, nil, []Frame{r.frame}, "The end that has sent a REJ sends a %v %v later.", p.CM.Attribute(), round(p.Time.Sub(r.at)))
 }
 
-// lateGrace is how much longer an answer may take than its time, which the two ends need not measure alike.
+// lateGrace is the factor by which an answer may exceed its time: the clocks of the two ends need not agree exactly.
 const lateGrace = 1.1
 
-// answered judges how long an answer took, captured where the answering end is.
+// answered judges how long an answer took. It needs a capture at the answering end, and does nothing otherwise.
 func (v *Verifier) answered(p *packet, x *exchange, kind cm.Attribute, tid uint64) {
 	s := x.sent[sentKey{kind, p.Frame.Dst, tid}]
 	if s == nil || !p.out || !s.in {
@@ -149,7 +149,8 @@ func delayedBy(s cm.Subject) cm.Attribute {
 	return cm.AttrLAP
 }
 
-// refusedMAD judges a REJ. It may name only one end: a listener has no ID, and who waits in vain does not know that of its peer.
+// refusedMAD judges a REJ. It may name only one end: a listener has no ID, and an end whose wait for an answer timed out does not
+// know the ID of its peer.
 func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 	x := v.exchangeOf(p.Frame.Dst, m.RemoteID)
 	if x == nil {
@@ -190,7 +191,7 @@ func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 	}
 }
 
-// timeoutREJ judges the additional information of a REJ because of a timeout.
+// timeoutREJ judges the additional information of a REJ with reason timeout.
 func (v *Verifier) timeoutREJ(x *exchange, from int, m *cm.REJ) {
 	guid := x.req.LocalGUID
 	if from == 1 {
@@ -204,7 +205,7 @@ func (v *Verifier) timeoutREJ(x *exchange, from int, m *cm.REJ) {
 	}
 }
 
-// disconnected judges a DREP. Linux sends one for a connection that it does not know, too.
+// disconnected judges a DREP. Linux also answers a DREQ for a connection that it does not know.
 func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
 	x := v.ofBoth(p, m.LocalID, m.RemoteID)
 	if x == nil {
@@ -249,7 +250,7 @@ func (v *Verifier) alternate(p *packet, m *cm.LAP) {
 	x.lap[x.end(p.Frame.Src)] = x.sent[sentKey{cm.AttrLAP, p.Frame.Src, m.TID}]
 }
 
-// alternateAnswer judges an APR. One that says that the connection is unknown need not name it.
+// alternateAnswer judges an APR. An APR with the status that the connection is unknown need not name it.
 func (v *Verifier) alternateAnswer(p *packet, m *cm.APR) {
 	x := v.ofBoth(p, m.LocalID, m.RemoteID)
 	if x == nil {
@@ -296,7 +297,7 @@ func (v *Verifier) datagramReply(p *packet, m *cm.SIDRREP) {
 	}
 }
 
-// ask keeps a SIDR_REQ, and forgets the oldest one if there are too many.
+// ask stores a SIDR_REQ, and removes the oldest one if there are too many.
 func (m *managers) ask(k sidrKey, q *query) {
 	if m.asked.Len() >= maxExchanges {
 		old, _ := m.asked.Pop()

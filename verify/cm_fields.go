@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/cm"
 )
 
-// fields judges the fields of a message by themselves.
+// fields judges the fields of a message, most of them without regard to other messages.
 func (v *Verifier) fields(p *packet) {
 	var clean [cm.MADLen]byte
 	p.CM.Put(&clean)
@@ -46,7 +46,7 @@ func (v *Verifier) fields(p *packet) {
 	}
 }
 
-// alternatePath judges an alternate path beside the primary one, which is zero if it is not known.
+// alternatePath judges an alternate path, also against the primary path, which is zero if it is not known.
 func (v *Verifier) alternatePath(a, primary *cm.Path) {
 	switch {
 	case a.LocalGID.IsZero() || a.RemoteGID.IsZero() || a.LocalGID.Is4() != a.RemoteGID.Is4():
@@ -56,7 +56,7 @@ func (v *Verifier) alternatePath(a, primary *cm.Path) {
 	}
 }
 
-// The last codes that are not reserved.
+// These are the last codes that are not reserved.
 const (
 	lastSubject    = cm.OfOther
 	lastSIDRStatus = cm.SIDRVersion
@@ -64,12 +64,12 @@ const (
 	lastFailover   = cm.FailoverRejected
 )
 
-// reservedReason reports whether a REJ must not have a reason.
+// reservedReason reports whether the reason of a REJ is a reserved value.
 func reservedReason(r cm.RejectReason) bool {
 	return r == 0 || r > cm.RejectInvalidAltFlowLabel && r != cm.RejectVendorOption
 }
 
-// reservedCode describes a field that has a reserved value, or lacks one. It returns "" if there is none.
+// reservedCode describes the first field that has a reserved value, or is zero although it must not be. It returns "" if there is none.
 func reservedCode(m cm.Message) string {
 	fields := []struct {
 		wrong bool

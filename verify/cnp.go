@@ -6,28 +6,28 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Scope is what CNPs are paced by. Adapters differ in it.
+// Scope is the set of CNPs to which one minimal interval applies. Adapters differ in it.
 type Scope string
 
 // The scopes.
 const (
-	ByQueuePair   Scope = "qp"          // one queue pair
-	ByAddresses   Scope = "addresses"   // a pair of addresses
-	ByDestination Scope = "destination" // the address that CNPs go to, whatever they come from
-	ByPort        Scope = "port"        // the address that CNPs come from
+	ByQueuePair   Scope = "qp"          // CNPs to one queue pair
+	ByAddresses   Scope = "addresses"   // CNPs from one address to another
+	ByDestination Scope = "destination" // CNPs to one address, from any address
+	ByPort        Scope = "port"        // CNPs from one address
 )
 
 // Scopes lists all scopes, the narrowest first.
 var Scopes = []Scope{ByQueuePair, ByAddresses, ByDestination, ByPort}
 
-// CNPSpacing is how far CNPs are apart that one port sends.
+// CNPSpacing is the distance in time between successive CNPs of one scope.
 type CNPSpacing struct {
 	Scope Scope         `json:"scope"`
-	Least time.Duration `json:"least_ns"` // between two of one scope
-	Count int           `json:"count"`    // of such distances
+	Least time.Duration `json:"least_ns"` // the shortest distance
+	Count int           `json:"count"`    // how many distances were measured
 }
 
-// key returns what a CNP has in common with the others of its scope.
+// key returns the addresses and the queue pair that all CNPs of one scope share. The other fields are zero.
 func (s Scope) key(p *packet) flowKey {
 	k := flowKey{p.Frame.Src, p.Frame.Dst, p.Frame.DestQPN()}
 	switch s {
@@ -82,7 +82,7 @@ func (v *Verifier) notification(p *packet) {
 		v.suspect(cnpUnmarked, nil, nil, "No packet from %s has come with a congestion mark since the CNP before.", f.Dst.Addr())
 	}
 	if n := v.cnps.marked[pair]; n > 1 && v.cfg.Slack > 0 {
-		v.cnps.marked[pair]-- // the others may have arrived after the CNP had left
+		v.cnps.marked[pair]-- // the other marked packets may have arrived after the CNP had left
 	} else {
 		delete(v.cnps.marked, pair)
 	}
@@ -98,7 +98,7 @@ func zeros(b []byte) bool {
 	return true
 }
 
-// spacing measures how far a CNP is from the one before, in each scope, and judges it in one.
+// spacing measures the time since the previous CNP in each scope, and judges it in the configured scope.
 func (v *Verifier) spacing(p *packet) {
 	for _, s := range Scopes {
 		k := s.key(p)

@@ -8,13 +8,13 @@ import (
 	"github.com/goroce/roce/internal/tools/dissect"
 )
 
-// Connection is what two ends agreed on by other means than the connection manager, so that no capture shows it.
+// Connection is a connection that two ends set up without the connection manager, so that no capture shows its parameters.
 type Connection struct {
 	Ends [2]ConnectionEnd
 	MTU  int // path MTU; 0: not known
 }
 
-// ConnectionEnd is one end of a [Connection], and what holds for its requests.
+// ConnectionEnd is one end of a [Connection], with the parameters of its requests.
 type ConnectionEnd struct {
 	Addr    netip.Addr
 	QPN     bth.QPN
@@ -24,7 +24,8 @@ type ConnectionEnd struct {
 	Depth   int     // READs and atomics that it may have outstanding; negative: not known
 }
 
-// Connected makes a connection known, before its first packet. What the Verifier knew under the same addresses and numbers is over.
+// Connected tells the Verifier of a connection, before its first packet. The Verifier drops an older connection with the same
+// addresses and queue pair numbers.
 func (v *Verifier) Connected(c Connection) {
 	var of [2]*agreement
 	for i, e := range c.Ends {

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// withoutCM judges a scene whose connection the Verifier is told of, captured at an end.
+// withoutCM judges a scene without its handshake, captured at one end. It tells the Verifier of the connection with Connected.
 func (s *scene) withoutCM(at int, cfg Config, change func(*Connection)) *Report {
 	s.t.Helper()
 	s.drop("req", "req-again", "rep", "rtu", "dreq", "drep")
@@ -44,7 +44,8 @@ func (s *scene) withoutCM(at int, cfg Config, change func(*Connection)) *Report 
 	}
 }
 
-// What two ends agreed on out of band is as good as a handshake: the right scene is right, and what breaks the terms is found.
+// With the parameters of Connected the Verifier judges as with those of a handshake: the right scene has no findings, and packets that
+// break the parameters have.
 func TestConnected(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -84,7 +85,7 @@ func TestConnected(t *testing.T) {
 	}
 }
 
-// A NAK that comes before the requester has done what the NAK before asked for: it may do that first.
+// If a second NAK comes before the requester has gone back to the PSN of the first one, the requester may still go back to that.
 func TestReplacedNAK(t *testing.T) {
 	s := rightScene(t)
 	s.until("behind-2")
@@ -98,7 +99,8 @@ func TestReplacedNAK(t *testing.T) {
 	}
 }
 
-// A NAK beyond a READ whose response is missing says that it was answered, as a later response does: the requester may ask for the rest at once.
+// A NAK of a PSN after a READ implies that the responder has answered the READ, as a later response does. If a response is missing, the
+// requester may request the rest at once.
 func TestNAKBeyondRead(t *testing.T) {
 	s := rightScene(t)
 	s.until("read2-2")
@@ -113,7 +115,8 @@ func TestNAKBeyondRead(t *testing.T) {
 	}
 }
 
-// Slack is for captures at some distance: within it a requester need not know of a NAK, or a host of more marks than one.
+// Slack is for captures at some distance from the hosts. Within this time a requester may not have received a NAK yet, and several marked
+// packets may arrive before the first CNP leaves.
 func TestSlack(t *testing.T) {
 	slack := Config{Slack: 50 * time.Millisecond}
 	wrong := func() *scene {

@@ -11,15 +11,15 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// overIPv6 makes the scenes of a test of IPv6 packets, which have no identification.
+// overIPv6 lets the scenes of a test have IPv6 packets, which have no identification.
 func overIPv6(t *testing.T) {
 	was := addresses
 	t.Cleanup(func() { addresses = was })
 	addresses = [2]bth.GID{bth.GIDFrom(netip.MustParseAddr("fd00::1")), bth.GIDFrom(netip.MustParseAddr("fd00::2"))}
 }
 
-// TestForwarded: a host that forwards packets captures each as it comes and as it leaves. That is one packet, also without an
-// identification, and a packet that was sent again is another one.
+// TestForwarded: a host that forwards packets captures each of them twice, as it arrives and as it leaves. Both captures count as one packet,
+// also without an identification. A retransmission counts as another packet.
 func TestForwarded(t *testing.T) {
 	for name, hops := range map[string]byte{"bridge": 0, "router": 1} {
 		t.Run(name, func(t *testing.T) { forwarded(t, hops, false) })
@@ -57,8 +57,8 @@ func forwarded(t *testing.T, hops byte, v6 bool) {
 	}
 }
 
-// TestDoubledIPv6: the network may double any packet. Without an identification that looks as if it was sent twice, and
-// so it cannot be told.
+// TestDoubledIPv6: the network may duplicate any packet. Without an identification the copy looks like a retransmission, so there must be
+// no finding.
 func TestDoubledIPv6(t *testing.T) {
 	overIPv6(t)
 	n := len(rightScene(t).steps)
@@ -72,7 +72,7 @@ func TestDoubledIPv6(t *testing.T) {
 						s.likeRxe()
 					}
 					if last := s.steps[min(k+after, n-1)]; last.at-s.steps[k].at >= copyTime {
-						continue // no network keeps a packet that long
+						continue // copies that come later than copyTime are not expected
 					}
 					r := s.arrive(at, k, after, false)
 					for i := range r.Findings {
@@ -87,7 +87,8 @@ func TestDoubledIPv6(t *testing.T) {
 	}
 }
 
-// TestRejectedAgain: a REQ that the network doubled is a new one for an end that has sent its REJ and forgotten the first.
+// TestRejectedAgain: an end that has sent a REJ does not remember the REQ. If the network duplicates the REQ, the copy is a new REQ for
+// this end.
 func TestRejectedAgain(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		s := rightScene(t)

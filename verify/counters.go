@@ -16,20 +16,20 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// HostCounters are what a host counted while a capture was made. Nothing else may have used the device meanwhile.
+// HostCounters are the counters of a host over the time of a capture. Only the captured traffic may have used the device in that time.
 type HostCounters struct {
 	Addrs  []netip.Addr      // of the host
-	Counts map[string]uint64 // by the names of rxe, of mlx5, or of this stack
+	Counts map[string]uint64 // the keys are counter names of rxe, of mlx5, or of this stack
 }
 
-// ErrNoCounters says that a file has no counters that are known.
+// ErrNoCounters says that a file has no counter that a rule compares.
 var ErrNoCounters = errors.New("verify: no counter is known; wanted is what --counters prints, \"rdma statistic show -j\", or lines of a name and a number")
 
-// maxCounters bounds the file that counters are read from.
+// maxCounters is the maximal length of a file with counters, in bytes.
 const maxCounters = 1 << 20
 
-// ReadCounters reads counters: what --counters of the commands prints, JSON as of "rdma statistic show -j", or lines of a name and
-// a number. Counters of several devices are added up.
+// ReadCounters reads counters: the output of --counters of the commands, the JSON of "rdma statistic show -j", or lines with a name
+// and a number each. It adds up the counters of several devices. The error is [ErrNoCounters] if no counter is known.
 func ReadCounters(in io.Reader) (map[string]uint64, error) {
 	b, err := io.ReadAll(io.LimitReader(in, maxCounters+1))
 	if err != nil {
@@ -49,7 +49,7 @@ func ReadCounters(in io.Reader) (map[string]uint64, error) {
 		addJSON(counts, "", v)
 	} else {
 		addLines(counts, b)
-		if _, ok := counts["sent_pkts"]; ok { // of this stack, which prints no zeros
+		if _, ok := counts["sent_pkts"]; ok { // the counters are of this stack, which does not print those that are zero
 			for _, f := range new(qp.Counters).Fields() {
 				counts[f.Name] += 0
 			}
@@ -65,7 +65,7 @@ func ReadCounters(in io.Reader) (map[string]uint64, error) {
 	return nil, ErrNoCounters
 }
 
-// addJSON adds the numbers of a JSON value, by the name that is next to each.
+// addJSON adds all numbers in a JSON value, each under the nearest object key above it.
 func addJSON(counts map[string]uint64, name string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -83,7 +83,7 @@ func addJSON(counts map[string]uint64, name string, v any) {
 	}
 }
 
-// addLines adds lines of a name and a number, with a colon between them or not. Others are ignored.
+// addLines adds the counters from lines that have a name, an optional colon and a number. It ignores other lines.
 func addLines(counts map[string]uint64, b []byte) {
 	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
 		f := strings.Fields(s.Text())
@@ -96,7 +96,8 @@ func addLines(counts map[string]uint64, b []byte) {
 	}
 }
 
-// Since returns what was counted after an earlier reading. A counter that has gone back, because the device is a new one, is as it is.
+// Since returns how much each counter grew between two readings. If a counter is smaller than before, the device was created anew
+// in between, and Since returns its value as it is.
 func Since(before, after map[string]uint64) map[string]uint64 {
 	d := map[string]uint64{}
 	for name, n := range after {
@@ -108,12 +109,12 @@ func Since(before, after map[string]uint64) map[string]uint64 {
 	return d
 }
 
-// event is something that happens to a host, and that it counts.
+// event is a kind of event that a host counts.
 type event uint8
 
 const (
 	nakReceived event = iota
-	nakHeeded         // of these, those that the requester does not ignore
+	nakHeeded         // those NAKs that the requester does not ignore
 	nakSent
 	rnrReceived
 	rnrSent
@@ -134,7 +135,7 @@ const (
 type hostTally struct {
 	counts *HostCounters
 	n      [numEvents]int
-	frames [numEvents][]Frame // the first ones
+	frames [numEvents][]Frame // the first frames of each kind of event
 	placed bool               // packets of the host were captured there
 	away   bool               // packets were captured elsewhere
 }
@@ -146,13 +147,13 @@ const maxEventFrames = 8
 type comparison struct {
 	rule  RuleID
 	names []string
-	sent  bool  // by the host; else it receives it
-	least event // that the counter counts all of
-	most  event // that the counter counts at most
+	sent  bool  // the host sends the packet that is counted; otherwise it receives it
+	least event // the counter counts all of these events
+	most  event // the counter counts at most these events
 }
 
-// comparisons is the one table of counters. rxe counts a NAK only if the requester heeds it, and the packets behind a gap
-// once; this stack and adapters count all of them.
+// comparisons lists all counters that are compared. rxe counts a NAK only if the requester acts on it, and counts all packets
+// behind one gap once; this stack and adapters count every NAK and every packet.
 var comparisons = []comparison{
 	{counterNAK, []string{"packet_seq_err", "rcvd_seq_err"}, false, nakHeeded, nakReceived},
 	{counterSequence, []string{"seq_nak_sent"}, true, nakSent, nakSent},
@@ -168,20 +169,20 @@ var comparisons = []comparison{
 	{counterRetransmission, []string{"retrans_pkts"}, true, retransmissions, retransmissions},
 }
 
-// ofRxe is a counter that no other device has.
+// ofRxe is a counter that only rxe has.
 const ofRxe = "link_downed"
 
-// bounds returns what a counter may be by the capture. ok is false if the capture cannot tell.
+// bounds returns the least and the largest value that a counter may have according to the capture. ok is false if the capture cannot tell.
 func (c *comparison) bounds(t *hostTally, h *HostCounters, complete bool) (least, most int, ok bool) {
 	least, most = t.n[c.least], max(t.n[c.most], t.n[c.least])
 	if _, rxe := h.Counts[ofRxe]; rxe && c.least == nakHeeded {
-		least = 0 // it does not count a NAK for the oldest request
+		least = 0 // rxe does not count a NAK for the oldest request
 	}
 	switch {
 	case complete && t.placed && !t.away:
-	case c.sent && c.least == c.most: // what was lost before the capture is not in it
+	case c.sent && c.least == c.most: // packets that were lost before the place of the capture are not in it
 		return least, math.MaxInt, least > 0
-	default: // behind the capture packets may be lost, doubled, marked or damaged
+	default: // packets may have been lost, duplicated, marked or damaged between the capture and the host
 		return 0, 0, false
 	}
 	return least, most, true
@@ -224,7 +225,7 @@ func (v *Verifier) locate(p *packet) {
 	}
 }
 
-// arrival counts a request that arrives again, or behind one that is missing.
+// arrival counts a request that has arrived before, or that arrives behind a gap.
 func (h *half) arrival(p *packet) {
 	if len(h.v.tallies) == 0 || !p.in {
 		return
@@ -237,14 +238,14 @@ func (h *half) arrival(p *packet) {
 		}
 	case h.ackedOnce && !h.acked.Less(psn):
 		h.v.happened(h.flow.key.dst, duplicates)
-	case psn.Less(a.next): // it depends on whether the responder keeps what is behind a gap
+	case psn.Less(a.next): // whether it counts depends on whether the responder keeps requests behind a gap
 		h.v.happened(h.flow.key.dst, perhapsDuplicates)
 	case a.next.Less(psn):
 		h.v.happened(h.flow.key.dst, beyondGap)
 	}
 }
 
-// compare compares counters with what the capture shows, at its end.
+// compare compares the counters with the events of the capture. It is called at the end of the capture.
 func (v *Verifier) compare() {
 	for _, h := range v.order {
 		if t := v.tallies[h.flow.key.src]; t != nil {
@@ -252,7 +253,7 @@ func (v *Verifier) compare() {
 			t.n[timeouts] += c.Timeout
 			t.n[perhapsTimeouts] += c.Timeout + c.Early + c.Implied + c.Needless
 			if h.ackedOnce && h.acked.Add(1).Less(h.next) || !h.ackedOnce && h.started {
-				t.n[perhapsTimeouts]++ // the last one, after which the requester gave up
+				t.n[perhapsTimeouts]++ // the last timeout, after which the requester gave up, shows no packet
 			}
 			t.n[retransmissions] += c.total()
 		}
@@ -265,7 +266,7 @@ func (v *Verifier) compare() {
 	}
 }
 
-// compareCounters compares the counters of a row.
+// compareCounters compares the counters of a row of the table for one host.
 func (v *Verifier) compareCounters(t *hostTally, row *comparison) {
 	c := t.counts
 	for _, name := range row.names {

@@ -48,7 +48,7 @@ var counterBreaks = func() (all []breakage) {
 	return all
 }()
 
-// TestCounters: the right counters are right, wherever the capture was made, and also if it has lost packets.
+// TestCounters: right counters give no findings, wherever the capture was made, and also if it has lost packets.
 func TestCounters(t *testing.T) {
 	for of := range 2 {
 		for at := range 2 {

@@ -2,7 +2,7 @@ package verify
 
 import "slices"
 
-// Departure is a known way in which an implementation does not do what a rule demands.
+// Departure is a known way in which an implementation breaks a rule.
 type Departure struct {
 	ID       string `json:"id"`
 	Rule     RuleID `json:"-"`
@@ -11,7 +11,7 @@ type Departure struct {
 	Doc      string `json:"doc"` // where it is described, in the repository of this stack
 }
 
-// The whose of departures.
+// Values of [Departure.By].
 const (
 	byRxe   = "Linux rxe"
 	byStack = "this stack"
@@ -22,8 +22,8 @@ const (
 	docRecovery = "docs/recovery.md"
 )
 
-// The departures. Each is recognised by its form. Those of rxe are of an end that sends M = 0 in every
-// packet, as rxe does; those of this stack of an end that does not.
+// The departures. The Verifier recognises each by the packets. It takes an end that sends M = 0 in every packet for rxe, and any other
+// end for this stack.
 var (
 	rxeMigReq  = Departure{"rxe-migreq", headerMigReq, byRxe, "rxe always sends M = 0 and does not look at it.", docRxe}
 	rxeFlush   = Departure{"rxe-flush-icrc", headerICRC, byRxe, "rxe of Linux 6.12 feeds the headers of a FLUSH twice into its ICRC.", docRxe}

@@ -21,7 +21,8 @@ func likeRxe(s *scene, from int) {
 	s.every(from, func(p *step) { p.f.BTH.Flags &^= bth.MigReq })
 }
 
-// known are the departures, each in the right scene. Beside it there may be that rxe has M = 0.
+// known has all departures, each with a change of the right scene that shows it. The changed scene may also show the departure that rxe
+// has M = 0.
 var known = []struct {
 	departure Departure
 	at        int
@@ -120,7 +121,7 @@ var known = []struct {
 	}},
 }
 
-// TestMigration: a connection that migrates to other addresses is followed there.
+// TestMigration: the Verifier follows a connection that migrates to other addresses.
 func TestMigration(t *testing.T) {
 	s := rightScene(t)
 	other, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(addrs("10.0.1.1")[0]), Dst: bth.GIDFrom(addrs("10.0.1.2")[0]),

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// place names a point of capture. A packet that a host forwards is captured there as it comes and as it leaves, with another hop
-// limit if the host is a router; a packet that is sent again has those of the first time.
+// place identifies a point of capture. A packet that a host forwards may be captured twice there: as it arrives and as it leaves, with
+// another hop limit if the host is a router. A packet that its sender repeats has the same place as the first time.
 type place struct {
 	file, iface, ifindex int
 	direction            pcap.Direction
@@ -28,30 +28,30 @@ func placeOf(p *packet) place {
 	return place{p.frame.File, p.Interface, p.IfIndex, p.Direction, hops}
 }
 
-// doubles recognises packets that were captured at two places. They are byte for byte the same. The
-// n-th such packet at one place is the n-th at every other.
+// doubles recognises packets that were captured at two places: they are equal byte for byte. The n-th of several equal packets at
+// one place is taken for the n-th at every other place.
 type doubles struct {
 	seed   maphash.Seed
 	places map[place]uint16
 	seenAt map[uint64]*sighting
 	recent fifo.Queue[uint64] // keys of seenAt, the oldest first
-	free   *sighting          // the latest that was forgotten
+	free   *sighting          // the one that was removed last, for reuse
 }
 
-// sighting is where a packet was seen, and how often.
+// sighting is how often a packet was captured at each place. most is the largest of these counts.
 type sighting struct {
 	first tally
 	more  []tally
 	most  int
 }
 
-// tally is how often a packet was seen at a place.
+// tally is how often a packet was captured at one place.
 type tally struct {
 	place uint16
 	n     int
 }
 
-// Bounds of the memory that packets take which are kept to be recognised.
+// These constants bound the memory of doubles: the number of packets and the number of places that it remembers.
 const (
 	maxDoubles = 1 << 16
 	maxPlaces  = 1 << 10
@@ -118,17 +118,17 @@ func (s *sighting) at(place uint16) *tally {
 	return &s.more[len(s.more)-1]
 }
 
-// contentsSeed is of the hashes that are compared with each other within a run.
+// contentsSeed is the seed of all hashes that hash returns.
 var contentsSeed = maphash.MakeSeed()
 
-// hash tells contents apart.
+// hash returns a hash of b. It is comparable with other hashes of the same process only.
 func hash(b []byte) uint64 { return maphash.Bytes(contentsSeed, b) }
 
-// copyTime is how much later than a packet a copy of it may come that the network made.
+// copyTime is how much later than a packet a copy may come that the network made of it.
 const copyTime = 100 * time.Millisecond
 
-// copied reports whether a packet may be a copy that the network made of one that came before, and notes that it cannot be
-// told whether it breaks a rule. That is so if it has no identification, which IPv6 has not.
+// copied reports whether a packet may be a copy that the network made of a packet at time before. That cannot be excluded if the packet
+// has no IPv4 identification, for example with IPv6. copied then records a limit: the capture cannot tell whether the packet breaks the rule.
 func (v *Verifier) copied(id RuleID, p *packet, before time.Time) bool {
 	if p.out || ipID(p) != 0 || p.Time.Sub(before) >= copyTime {
 		return false

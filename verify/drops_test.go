@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// drops are captures that have lost packets: one in so many, or bursts.
+// drops are ways to remove packets from a capture: one in n at random, a burst, or one packet.
 var drops = []struct {
 	name  string
 	seeds int
@@ -34,7 +34,7 @@ func oneIn(n int) func(*rand.Rand, int) func(int) bool {
 	return func(r *rand.Rand, _ int) func(int) bool { return func(int) bool { return r.IntN(n) == 0 } }
 }
 
-// burst loses a tenth of the packets in a row.
+// burst removes a tenth of the packets, in succession.
 func burst(r *rand.Rand, n int) func(int) bool {
 	from := r.IntN(n)
 	return func(i int) bool { return i >= from && i < from+max(n/10, 2) }
@@ -60,7 +60,7 @@ func records(t *testing.T, in io.Reader) (all []pcap.Record) {
 	}
 }
 
-// judgeRecords judges those records that are not lost.
+// judgeRecords judges the records for which lost returns false. If lost is nil, it judges all.
 func judgeRecords(t *testing.T, recs []pcap.Record, cfg Config, lost func(i int) bool) *Report {
 	t.Helper()
 	v, err := New(cfg)
@@ -86,8 +86,7 @@ func found(r *Report) map[string]*Finding {
 	return m
 }
 
-// TestDrops: a capture from which packets are missing gives no finding that the whole capture does not give, wherever
-// it was made. What follows from a packet that is not there cannot be told.
+// TestDrops: if packets are missing in a capture, it has no findings that the complete capture does not have, wherever it was made.
 func TestDrops(t *testing.T) {
 	type capture struct {
 		name string
@@ -102,7 +101,7 @@ func TestDrops(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := capture{filepath.Base(file), records(t, bytes.NewReader(b)), map[string]Config{"anywhere": {}}}
-		if c.name == "rxe612_run1.pcap" { // from there on packets are forged
+		if c.name == "rxe612_run1.pcap" { // its last packets are forged
 			c.recs = slices.DeleteFunc(c.recs, func(rec pcap.Record) bool { return rec.Number >= 1584 })
 		}
 		if _, ofHost := departuresOf[c.name]; !ofHost {
@@ -143,8 +142,8 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// TestNeeds: where packets may be missing, rules that need a complete capture give no findings but say so, and all others
-// find what they find.
+// TestNeeds: if packets may be missing, rules that need a complete capture give a limit in place of a finding. All other rules give the
+// same findings.
 func TestNeeds(t *testing.T) {
 	type result struct{ found, unseen bool }
 	results := map[RuleID]result{}
@@ -173,8 +172,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestWithdrawn: a capture that is said to be complete and is not is found out: both ends know of a packet that is not in it.
-// What was found because it was taken to be complete is withdrawn.
+// TestWithdrawn: the configuration says that a capture is complete, but both ends have acted on a packet that is not in it. The Verifier
+// notices that, and withdraws the findings that a missing packet would explain.
 func TestWithdrawn(t *testing.T) {
 	s := rightScene(t)
 	recs := records(t, bytes.NewReader(s.capture(active)))

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// A capture in which requests were written to be refused.
+// This capture has requests that break rules on purpose.
 func ExampleFiles() {
 	r, err := verify.Files(context.Background(), []string{"../testdata/pcaps/rxe612_run2_v6_rsocket_cmR.pcap"}, verify.Config{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// flood judges packets of two hosts, a microsecond after one another.
+// flood judges packets of two hosts one by one. Their times are a microsecond apart.
 type flood struct {
 	*scene
 	v *Verifier
@@ -33,7 +33,7 @@ func newFlood(t *testing.T, cfg Config) *flood {
 	return &flood{scene: emptyScene(t), v: v}
 }
 
-// judge judges a packet, and forgets it.
+// judge judges a packet, and removes it from the scene.
 func (f *flood) judge(p *step) {
 	f.steps = f.steps[:0]
 	f.n++
@@ -41,7 +41,7 @@ func (f *flood) judge(p *step) {
 	f.v.Add(0, &pcap.Record{Time: time.Unix(1000, 0).Add(time.Duration(f.n) * time.Microsecond), Data: f.frame(p, p.from), LinkType: pcap.Ethernet, Number: f.n})
 }
 
-// shake makes a connection whose numbers count from n.
+// shake adds the handshake of connection n.
 func (f *flood) shake(n int, a, b bth.QPN) {
 	id, peer, tid := cm.CommID(2*n+1), cm.CommID(2*n+2), uint64(n+1)
 	f.judge(f.datagram("req", active, f.connect(tid, id, a)))
@@ -50,14 +50,14 @@ func (f *flood) shake(n int, a, b bth.QPN) {
 	f.judge(f.datagram("rtu", active, &cm.RTU{Header: cm.Header{TID: tid}, LocalID: id, RemoteID: peer}))
 }
 
-// part ends a connection.
+// part adds the disconnect of connection n.
 func (f *flood) part(n int, b bth.QPN) {
 	id, peer, tid := cm.CommID(2*n+1), cm.CommID(2*n+2), 1<<32+uint64(n)
 	f.judge(f.datagram("dreq", active, &cm.DREQ{Header: cm.Header{TID: tid}, LocalID: id, RemoteID: peer, RemoteQPN: b}))
 	f.judge(f.datagram("drep", passive, &cm.DREP{Header: cm.Header{TID: tid}, LocalID: peer, RemoteID: id}))
 }
 
-// say sends and acknowledges a message of a connection in each direction.
+// say adds a message and its acknowledgement in each direction of a connection.
 func (f *flood) say(a, b bth.QPN) {
 	for from, to := range []bth.QPN{b, a} {
 		q := f.request("", from, 0, bth.RCSendOnly, bth.Fields{})
@@ -69,8 +69,8 @@ func (f *flood) say(a, b bth.QPN) {
 	}
 }
 
-// TestManyHandshakes: however many connections a capture has one after the other, with the same queue pair numbers or others, those
-// of an earlier one are not held against a later one, and a fault of a late one is found.
+// TestManyHandshakes: a capture has very many successive connections, also with the same queue pair numbers. The state of an earlier
+// connection causes no findings about a later one, and a broken rule in the last connection is found.
 func TestManyHandshakes(t *testing.T) {
 	const pairs = 100
 	f := newFlood(t, Config{Complete: true})
@@ -96,7 +96,7 @@ func TestManyHandshakes(t *testing.T) {
 	}
 }
 
-// TestManyReplies: REPs with ever new numbers take no memory without bound.
+// TestManyReplies: very many REPs with different IDs take bounded memory.
 func TestManyReplies(t *testing.T) {
 	f := newFlood(t, Config{Complete: true})
 	f.judge(f.datagram("req", active, f.connect(1, 1, 0x11)))
@@ -108,7 +108,7 @@ func TestManyReplies(t *testing.T) {
 	}
 }
 
-// TestLongReads: READs without answers that have very many PSNs take no memory without bound.
+// TestLongReads: READs without responses that span very many PSNs take bounded memory.
 func TestLongReads(t *testing.T) {
 	f := newFlood(t, Config{})
 	for n := range 400 {
@@ -125,7 +125,7 @@ func TestLongReads(t *testing.T) {
 	}
 }
 
-// TestOneNumberManyHosts: packets to a queue pair number that very many hosts have are not compared with all of those.
+// TestOneNumberManyHosts: very many hosts have a queue pair with the same number. A packet to that number is compared with a bounded number of flows.
 func TestOneNumberManyHosts(t *testing.T) {
 	f := newFlood(t, Config{})
 	for i := range maxFlows {
@@ -143,7 +143,7 @@ func TestOneNumberManyHosts(t *testing.T) {
 	}
 }
 
-// TestStrangeTimes: of a file with times that no calendar has, the report can be printed.
+// TestStrangeTimes: the report can be printed if the file has times that cannot be formatted.
 func TestStrangeTimes(t *testing.T) {
 	le := binary.LittleEndian
 	for _, offset := range []uint64{0, 1 << 40, -1 << 40 & math.MaxUint64, 1 << 62, 1 << 63} {

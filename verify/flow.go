@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// flowKey names the packets from a host to a queue pair.
+// flowKey identifies the packets from a host to a queue pair.
 type flowKey struct {
 	src, dst bth.GID
 	qpn      bth.QPN
@@ -28,18 +28,18 @@ type flow struct {
 	name  string // what String returns, once it was asked for
 
 	migrated bool // a packet had M = 1
-	noted    bool // that none has is noted
+	noted    bool // the first packet with M = 0 was judged
 
-	agreed *agreement // by the connection manager; nil: not in the capture
-	begun  bool       // the first requests are over, so the agreement does not say where they begin
+	agreed *agreement // from the connection manager or Connected; nil: not known
+	begun  bool       // the state was dropped once, so the next request need not have the agreed first PSN
 	over   bool       // the sender has answered a DREQ
 	overAt time.Time
 	ready  bool // the sender may send requests; see agreement
 
-	outdated bool // another connection has these numbers now, for which there is no room
+	outdated bool // a newer connection has these numbers, but there was no room to follow it
 }
 
-// agreement is what the two ends of a connection agreed on for the requests of one of them.
+// agreement holds the parameters that the two ends of a connection agreed on for the requests of one end.
 type agreement struct {
 	start      bth.PSN // of the first request
 	startKnown bool
@@ -50,13 +50,14 @@ type agreement struct {
 	frame      Frame // of the message
 }
 
-// eagerTries is how many responses are tried to find the requests that they answer; later every so many.
+// eagerTries is how many responses of a flow are each tried to find the peer flow. Afterwards one of eagerTries responses is tried.
 const eagerTries = 64
 
 // maxFlows bounds the memory that a hostile capture can take.
 const maxFlows = 1 << 14
 
-// maxHalves bounds the connections that one after the other have the same numbers.
+// maxHalves bounds the halves of the whole capture. There may be more of them than flows, because successive connections may have
+// the same addresses and queue pair numbers.
 const maxHalves = 1 << 17
 
 // flow returns the flow of a packet, nil if there are too many.
@@ -82,7 +83,7 @@ func (v *Verifier) flow(p *packet) *flow {
 // maxAlike is how many flows with the same queue pair number, which go to different hosts, are tried when a connection may have migrated.
 const maxAlike = 256
 
-// list notes a flow under its queue pair number. If there are many of that, the oldest is not found there any more.
+// list adds a flow to byQPN. If there are too many flows with its queue pair number, list removes the oldest from there.
 func (v *Verifier) list(f *flow) {
 	all := v.byQPN[f.key.qpn]
 	if len(all) >= maxAlike {
@@ -91,8 +92,8 @@ func (v *Verifier) list(f *flow) {
 	v.byQPN[f.key.qpn] = append(all, f)
 }
 
-// migrated returns the flow of a connection that goes over other addresses from this packet on, nil if it is a new one: a packet
-// to the same queue pair that has the PSN expected there next, or answers what is outstanding.
+// migrated returns the flow of a connection that has migrated to other addresses with this packet, nil if there is none. The connection
+// is one with the same queue pair number that expects the PSN of this request next, or that has requests which this response answers.
 func (v *Verifier) migrated(p *packet) *flow {
 	psn := p.Frame.PSN()
 	for _, f := range v.byQPN[p.Frame.DestQPN()] {
@@ -128,10 +129,10 @@ const (
 	blockShift = 12
 	maxBlocks  = 1 << (24 - blockShift) // of one half
 
-	maxAnnounced = 1 << 20 // of all halves: a READ of 2 GiB has very many
+	maxAnnounced = 1 << 20 // of all halves: a READ of 2 GiB spans very many PSNs
 )
 
-// announce notes that a half without responses has requests with PSNs from one to another, so that responses find it.
+// announce adds a half without responses to unpaired, in every block of the PSNs [from, to], so that mayBeAnswered finds it.
 func (v *Verifier) announce(h *half, from, to bth.PSN) {
 	if h.flow.peer != nil {
 		h.blocks = nil
@@ -161,7 +162,7 @@ func (v *Verifier) announce(h *half, from, to bth.PSN) {
 	}
 }
 
-// blockSet is the blocks where responses find a half. A nil one is empty.
+// blockSet is the set of blocks under which unpaired has a half. A nil set is empty.
 type blockSet [maxBlocks / 64]uint64
 
 func (s *blockSet) has(b bth.PSN) bool { return s != nil && s[b/64]&(1<<(b%64)) != 0 }
@@ -185,7 +186,7 @@ func (v *Verifier) mayBeAnswered(p *packet) []*half {
 	return left
 }
 
-// String describes the way of the flow.
+// String returns the source address, the destination address and the queue pair.
 func (f *flow) String() string {
 	if f.name == "" {
 		f.name = fmt.Sprintf("%s > %s qp %v", f.key.src.Addr(), f.key.dst.Addr(), f.key.qpn)
@@ -196,7 +197,8 @@ func (f *flow) String() string {
 // likeRxe reports whether the sender has never set M, as rxe does not.
 func (f *flow) likeRxe() bool { return f != nil && !f.migrated }
 
-// setMTU sets the path MTU of the connection. READs whose extent was not known get one; what does not fit is forgotten.
+// setMTU sets the path MTU of the connection, and computes the last PSNs of READs for which it was needed. It drops the state of a
+// half that does not fit this path MTU.
 func (f *flow) setMTU(n int) {
 	for _, g := range []*flow{f, f.peer} {
 		if g == nil || g.mtu == n {
@@ -215,7 +217,7 @@ func (f *flow) join(g *flow) {
 	f.setMTU(max(f.mtu, g.mtu))
 }
 
-// connected judges a packet of a connected service.
+// connected judges a packet of a connected transport service.
 func (v *Verifier) connected(p *packet) {
 	f := v.flow(p)
 	if f == nil {
@@ -258,10 +260,10 @@ func (v *Verifier) connected(p *packet) {
 	}
 }
 
-// pair finds the requests that a response answers: those from the host it goes to, among which its PSN is. If
-// several connections of the hosts have that, the one with the same UDP source port is preferred, then the one with the latest request.
-// Where packets may be missing, the requests that it answers may not be there: then those of an earlier connection with the same
-// PSNs are none.
+// pair finds the requests that a response answers, and joins the two flows. The requests are from the host that the response goes to,
+// and the PSN of the response is among theirs. If that is true of several connections of the two hosts, pair prefers the one with the
+// same UDP source port, then the one with the latest request. If packets may be missing in the capture, the right requests may be
+// missing, too. Then pair also checks with mayAnswer, so that it does not choose an earlier connection with the same PSNs.
 func (v *Verifier) pair(f *flow, p *packet) {
 	var best *flow
 	for _, h := range v.mayBeAnswered(p) {
@@ -281,7 +283,7 @@ func (v *Verifier) pair(f *flow, p *packet) {
 	}
 }
 
-// answerTime is how long after its request a response is believed to be one, if nothing else connects them.
+// answerTime is the longest time between a request and a packet that mayAnswer accepts as its response.
 const answerTime = 10 * time.Second
 
 // mayAnswer reports whether a response fits the request with its PSN.
@@ -300,8 +302,8 @@ func (h *half) mayAnswer(p *packet) bool {
 	return true
 }
 
-// connect makes the two flows of a connection that the connection manager made. What was there before under the same
-// numbers is over.
+// connect creates the two flows of a connection whose parameters are known. They replace older flows with the same addresses and
+// queue pair numbers.
 func (v *Verifier) connect(a, b bth.GID, qa, qb bth.QPN, mtu int, ofA, ofB *agreement, p *packet) {
 	var ends [2]*flow
 	made := []struct {

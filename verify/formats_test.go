@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// links are ways a frame of Ethernet is captured.
+// links are the link types with which an Ethernet frame can be captured.
 var links = []struct {
 	name string
 	typ  pcap.LinkType
@@ -68,7 +68,7 @@ func (s *scene) recorded(at int) []pcap.Record {
 	}
 }
 
-// TestFormats: a right dialogue is right however it is captured, over IPv4 and IPv6, and a wrong one is wrong.
+// TestFormats: a right scene has no findings and a wrong one has, with every link type and file format, over IPv4 and IPv6.
 func TestFormats(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, l := range links {
@@ -114,7 +114,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestSnapLength: what is cut short is judged as far as it is there.
+// TestSnapLength: packets that are cut short are judged as far as they were captured.
 func TestSnapLength(t *testing.T) {
 	for _, snap := range []int{40, 60, 70, 96, 128, 320, 600} {
 		for _, v6 := range []bool{false, true} {
@@ -139,7 +139,7 @@ func TestSnapLength(t *testing.T) {
 	}
 }
 
-// TestPackedAndCut: a packed file is read, and of one that ends early the error says so.
+// TestPackedAndCut: a compressed file can be read. If a file ends early, the error says so.
 func TestPackedAndCut(t *testing.T) {
 	whole := rightScene(t).capture(active)
 	var z bytes.Buffer
@@ -158,8 +158,8 @@ func TestPackedAndCut(t *testing.T) {
 	}
 }
 
-// TestInterfaces: the packets of several interfaces are judged in the order of their times, also if the file has them in
-// another one, as dumpcap writes them.
+// TestInterfaces: the packets of several interfaces are judged in the order of their times, even if their order in the file differs, as in
+// files of dumpcap.
 func TestInterfaces(t *testing.T) {
 	s := rightScene(t)
 	recs := s.recorded(active)
@@ -212,7 +212,7 @@ func block(kind uint32, body []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, n)
 }
 
-// TestStatistics: a file that says how many packets the capture has lost is not taken to be complete.
+// TestStatistics: if the file says that the capture has lost packets, the capture does not count as complete.
 func TestStatistics(t *testing.T) {
 	for _, lost := range []byte{0, 3} {
 		s := rightScene(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// FuzzDialogue changes packets of a right dialogue: each three bytes of input name a packet, a byte of it and what is added to that. The
-// ICRC is right, so that the packet is judged among the others. Whatever comes of it, nothing panics and the report can be printed.
+// FuzzDialogue changes packets of a right scene. Each three bytes of input choose a packet, a byte of it, and a number that is added to
+// that byte. The ICRC is right, so that the packet is judged with the others. The Verifier must not panic, and the report can be printed.
 func FuzzDialogue(f *testing.F) {
 	f.Add([]byte{4, 0, 1}, true)
 	f.Add([]byte{12, 9, 200, 30, 11, 7}, false)
@@ -43,7 +43,7 @@ func FuzzDialogue(f *testing.F) {
 	})
 }
 
-// TestBounds: a capture of very many connections is followed in bounded memory, and the report says so.
+// TestBounds: a capture with very many connections takes bounded memory, and the report says that not all were followed.
 func TestBounds(t *testing.T) {
 	v, err := New(Config{})
 	if err != nil {

@@ -14,15 +14,15 @@ type request struct {
 	psn, last bth.PSN // only a READ has several PSNs: one for each response
 	op        bth.Opcode
 	flags     bth.OpcodeFlags
-	frame     Frame // the first time, and the latest
-	again     Frame
-	sent      time.Time // the first time, and the latest
-	resent    time.Time
-	id        uint16  // IPv4 identification, the latest
-	place     bth.PSN // of the latest transmission: a READ may be repeated in part
-	times     int     // how often it was sent
-	timeouts  int     // how often by a timeout
-	contents  uint64  // hash of what must not change; 0: not known
+	frame     Frame     // of the first transmission
+	again     Frame     // of the latest transmission
+	sent      time.Time // of the first transmission
+	resent    time.Time // of the latest transmission
+	id        uint16    // IPv4 identification of the latest transmission
+	place     bth.PSN   // PSN of the latest transmission: a READ may be repeated in part
+	times     int       // how often it was sent
+	timeouts  int       // how often a timeout repeated it
+	contents  uint64    // hash of what must not change; 0: not known
 	va        uint64
 	key       bth.RKey
 	length    uint32 // RETH
@@ -31,21 +31,21 @@ type request struct {
 	compare   uint64
 	ended     int // messages of the requester that end at or before it
 
-	// Of a READ: the PSNs where parts begin and end that were requested, and how often each response was requested and sent.
+	// These fields are of a READ. Each time that it was sent requested the responses from an element of starts to that of ends.
 	starts, ends []bth.PSN
 	next         bth.PSN        // the first response that has not come
-	cursor       bth.PSN        // the response after the latest, if open
-	open         bool           // in the middle of the responses
-	doubtful     bool           // it may be a part of a READ that is not known
-	part         bool           // the request before is not known, so it may be the end of a READ
-	guessed      bool           // it may end before last
-	uncertain    bool           // a response is missing, and may be so in the capture only
-	served       []psngap.Range // runs of responses, where they are captured as they are sent
-	uncounted    bool           // there were more parts or runs than are kept
+	cursor       bth.PSN        // the response after the latest one
+	open         bool           // the latest response was not a LAST or ONLY packet
+	doubtful     bool           // it may be a repeated part of a READ that is not in the capture
+	part         bool           // the request before is not in the capture, so this may be the second part of a READ
+	guessed      bool           // last is a guess: the READ may end earlier
+	uncertain    bool           // a response is missing, perhaps in the capture only
+	served       []psngap.Range // runs of responses, if they are captured as they are sent
+	uncounted    bool           // there were more than maxParts parts or runs
 
-	answered bool   // completely
+	answered bool   // the response is complete
 	value    uint64 // that an atomic returned
-	valued   bool
+	valued   bool   // value is known
 }
 
 // covers reports whether one of the PSNs of the request is psn.
@@ -58,11 +58,11 @@ type half struct {
 	flow   *flow
 	report *Half
 
-	blocks *blockSet // where responses find it; see announce
+	blocks *blockSet // see announce
 
 	started bool
-	floor   bth.PSN // the latest PSN that was seen before what was forgotten
-	floored bool
+	floor   bth.PSN // the latest PSN when forget last dropped the state
+	floored bool    // floor is valid
 	requestState
 	responseState
 }
@@ -74,36 +74,36 @@ type requestState struct {
 	nexts []bth.PSN  // more values that next may have, after a READ before the path MTU is known
 	gaps  psngap.List
 	open  []*request // READs and atomics that may not be answered yet
-	// skipsSeen: a gap was seen where the requester sends.
-	skipsSeen bool
+
+	skipsSeen bool // a gap was captured at the requester
 
 	latest time.Time
 
-	message struct { // the one that is being sent
+	message struct { // the latest message
 		open  bool
 		known bool // whether one is open is known
 		kind  bth.OpcodeFlags
-		left  int64 // bytes of a WRITE that are to come; -1: not known
+		left  int64 // bytes of a WRITE that are still to be sent; -1: not known
 		first Frame
 	}
 
 	run struct { // of repeated requests
 		active bool
 		next   bth.PSN
-		alone  bool // it was one request so far
+		alone  bool // the run has only one request so far
 		psn    bth.PSN
 	}
-	dead   *Frame // of a NAK that ended the connection
+	dead   *Frame // of the NAK that ended the connection; nil: none did
 	deadAt time.Time
 }
 
 // responseState is of the responder.
 type responseState struct {
-	acked     bth.PSN // the latest that is acknowledged
-	ackedOnce bool
-	ackedAt   time.Time
-	ackFrame  Frame
-	ackIn     bool // it arrived at the requester, as far as is known
+	acked     bth.PSN   // the latest PSN that is acknowledged
+	ackedOnce bool      // acked is valid
+	ackedAt   time.Time // when acked last advanced
+	ackFrame  Frame     // the response that advanced it
+	ackIn     bool      // that response was captured at the requester
 
 	latestACK struct {
 		psn   bth.PSN
@@ -111,68 +111,69 @@ type responseState struct {
 		frame Frame
 	}
 	msn struct {
-		base    bth.MSN // value before the first message of reqs is complete
-		known   bool
-		certain bool // as far as ACKs agree
+		base    bth.MSN // the MSN before the first message of reqs is complete
+		known   bool    // base is at least a guess
+		certain bool    // enough ACKs agree with base
 
-		confirmed int // ACKs that agree
+		confirmed int // how many ACKs agree with base
 
-		handshake bool // it is that of the beginning of the connection, and no request is missing since
+		handshake bool // base is the MSN at the beginning of the connection, and no request has been missing since
 		last      bth.MSN
 		seen      bool
 		frame     Frame
 	}
-	nak     refusal // for a sequence error
-	rnr     refusal
+	nak     refusal // the latest NAK for a sequence error
+	rnr     refusal // the latest RNR NAK
 	arrived arrivals
-	recent  []response // the latest, to tell copies
-	order   struct {   // of the responses, by their IPv4 identification
+	recent  []response // the latest responses, to recognise copies
+	order   struct {   // order of the responses according to their IPv4 identification
 		id    uint16
 		known bool
-		late  bool // the latest was overtaken by another
+		late  bool // the latest response may have been overtaken by a later one
 	}
 
 	implied bool // a response came although an earlier one is missing
 	credits struct {
-		limit int // messages that may be sent, counted as request.ended is
+		limit int // number of the last message that the credits allow, counted as request.ended is
 		known bool
 	}
 }
 
-// refusal is a NAK that asks to repeat.
+// refusal is a NAK after which the requester repeats requests: one for a sequence error, or an RNR NAK.
 type refusal struct {
-	pending bool // the request has not come again
-	known   bool // there was one
+	pending bool // the requester has not repeated the request yet
+	known   bool // there was such a NAK
 	met     bool // the requester has gone back to its PSN
 	psn     bth.PSN
 	at      time.Time
 	wait    time.Duration
 	frame   Frame
 	in      bool // it arrived at the requester
-	copies  int
+	copies  int  // how often the responder repeated it
 	beyond  bool // a request behind the gap was repeated since
 
-	// replaced is the PSN of the refusal before, if this one came before the requester did what that asked for: it may do so yet.
+	// replaced says that the requester had not gone back to the PSN of the previous refusal, replacedAt, when this one came. It may
+	// still do so.
 	replaced   bool
 	replacedAt bth.PSN
 }
 
-// response is what tells a response from a copy of it.
+// response identifies a response: a copy that the network made of it has the same values.
 type response struct {
 	psn bth.PSN
 	op  bth.Opcode
 	id  uint16
 }
 
-// Bounds of memory for each half.
+// These constants bound the memory of each half.
 const (
 	maxRequests = 8192
 	maxGaps     = 1024
 	maxRecent   = 64
-	maxParts    = 64 // of a READ that are told apart
+	maxParts    = 64 // parts of a READ that were requested, and runs of its responses
 )
 
-// farJump is a distance of PSNs that no window of a connection has: another one has begun.
+// farJump is a distance of PSNs that is larger than any window of a connection: beyond it another connection has begun.
 const farJump = 1 << 20
 
 func (v *Verifier) newHalf(f *flow) *half {
@@ -183,13 +184,13 @@ func (v *Verifier) newHalf(f *flow) *half {
 	return h
 }
 
-// restart forgets what was before: the connection begins anew.
+// restart drops the state, because another connection with the same numbers has begun, and records that as a limit.
 func (h *half) restart(p *packet) {
 	h.v.limit(LimitReuse, h.flow.String(), p)
 	h.forget()
 }
 
-// forget forgets what was before.
+// forget drops the state of both ends, except for floor.
 func (h *half) forget() {
 	if floor := h.next.Add(-1); h.started && (!h.floored || h.floor.Less(floor)) {
 		h.floor, h.floored = floor, true
@@ -214,17 +215,17 @@ func (h *half) find(psn bth.PSN) *request {
 	return h.reqs[i]
 }
 
-// index returns the place of the latest request whose PSN is not after psn, -1 if there is none.
+// index returns the index of the latest request whose PSN is not after psn, -1 if there is none.
 func (h *half) index(psn bth.PSN) int {
 	return sort.Search(len(h.reqs), func(i int) bool { return psn.Less(h.reqs[i].psn) }) - 1
 }
 
-// covers reports whether psn is among those of the requests.
+// covers reports whether psn is in the range from the first request to the latest one.
 func (h *half) covers(psn bth.PSN) bool {
 	return h.started && len(h.reqs) > 0 && !psn.Less(h.reqs[0].psn) && psn.Less(h.next)
 }
 
-// add keeps a request in its place.
+// add inserts a request into reqs, which is in the order of PSNs.
 func (h *half) add(r *request) {
 	if len(h.reqs) >= maxRequests {
 		h.reqs = slices.Delete(h.reqs, 0, maxRequests/2)
@@ -237,7 +238,7 @@ func (h *half) add(r *request) {
 // maxKept bounds the requests of all connections together.
 const maxKept = 1 << 20
 
-// keep counts a request that was added to h. If there are too many, the half that got the oldest one forgets one.
+// keep counts a request that was added to h. If there are more than maxKept, the half of the oldest one drops its first request.
 func (v *Verifier) keep(h *half) {
 	*v.kept.Push() = h
 	if v.kept.Len() > maxKept {
@@ -259,7 +260,7 @@ func (h *half) oldest() bth.PSN {
 	return h.next
 }
 
-// packets returns how many responses a READ has, at least; 0 if the path MTU is not known and it matters.
+// packets returns how many responses a READ has. It returns 0 if that depends on the path MTU and the path MTU is not known.
 func packets(length uint32, mtu int) int {
 	switch {
 	case length <= 256:
@@ -270,13 +271,13 @@ func packets(length uint32, mtu int) int {
 	return int((int64(length) + int64(mtu) - 1) / int64(mtu))
 }
 
-// arrivals follows what has arrived at the responder, where the capture was made there.
+// arrivals records which requests have arrived at the responder, if the capture was made there.
 type arrivals struct {
 	known bool
-	sure  bool        // nothing arrived before
-	first bth.PSN     // that is known
-	next  bth.PSN     // first PSN that has not arrived
-	ahead psngap.List // what has arrived beyond
+	sure  bool        // all PSNs before next have arrived
+	first bth.PSN     // the first PSN that was captured
+	next  bth.PSN     // the first PSN that has not arrived
+	ahead psngap.List // the PSNs behind next that have arrived
 }
 
 // add notes the arrival of PSNs.
@@ -305,7 +306,8 @@ func (a *arrivals) add(from, to bth.PSN) {
 	}
 }
 
-// claimed makes the arrivals sure once the responder has acknowledged all that may have arrived before they were followed.
+// claimed makes the arrivals sure when the responder acknowledges psn, if that includes all PSNs that may have arrived before the
+// first one that was captured.
 func (h *half) claimed(psn bth.PSN) {
 	a := &h.arrived
 	if a.sure || !a.known || psn.Less(a.first) || h.floored && psn.Less(h.floor) {

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// malformations are the rules that frames break which cannot be parsed.
+// malformations maps the errors of parsing to the rules that such a frame breaks.
 var malformations = []struct {
 	err  error
 	rule RuleID
@@ -24,7 +24,7 @@ var malformations = []struct {
 	{frame.ErrUDPChecksum, headerUDPChecksum},
 }
 
-// malformed judges a frame that is no packet.
+// malformed judges a frame that cannot be parsed as a RoCE packet.
 func (v *Verifier) malformed(p *packet) {
 	for _, m := range malformations {
 		if errors.Is(p.Err, m.err) {
@@ -35,7 +35,8 @@ func (v *Verifier) malformed(p *packet) {
 	v.find(headerShort, nil, "The frame is no packet: %v.", p.Err)
 }
 
-// headers judges a packet by itself. It returns false if its contents are not to be believed.
+// headers judges the headers of a packet without regard to other packets. It returns false if the ICRC is wrong, so that the contents
+// are not reliable.
 func (v *Verifier) headers(p *packet) bool {
 	f := &p.Frame
 	if p.Marks.Names() != nil && f.IgnoreUDPChecksum {
@@ -63,7 +64,7 @@ func (v *Verifier) envelope(p *packet) {
 	}
 }
 
-// flags judges the flags of the BTH. What is wrong with a CNP is for the rule about those.
+// flags judges the flags of the BTH. It does not judge CNPs, which have their own rule.
 func (v *Verifier) flags(p *packet) {
 	f := &p.Frame
 	if f.Op == bth.CNP {
@@ -88,8 +89,8 @@ func (v *Verifier) flags(p *packet) {
 	}
 }
 
-// reservedExtended are the bytes of extended headers with reserved bits: headers that hold them, offset from
-// the start of the packet, and the bits.
+// reservedExtended returns the name of the first extended header in which reserved bits are set. found is false if there is none. It
+// does not check packets with an RDETH or DCETH.
 func reservedExtended(f *frame.Packet) (name string, found bool) {
 	d, h := f.Data, f.Info.Headers
 	if h&(bth.HasRDETH|bth.HasDCETH) != 0 {
@@ -142,7 +143,7 @@ func (v *Verifier) reserved(p *packet) {
 	}
 }
 
-// addressee judges the destination queue pair.
+// addressee judges the destination queue pair and, for QP 1, the Q_Key.
 func (v *Verifier) addressee(p *packet) {
 	f := &p.Frame
 	group := f.Dst.IsMulticast()
@@ -162,7 +163,7 @@ func (v *Verifier) addressee(p *packet) {
 // maxMessage is the length of the longest message.
 const maxMessage = 1 << 31
 
-// lengths judges the lengths of a packet by itself.
+// lengths judges the lengths of a packet without regard to other packets.
 func (v *Verifier) lengths(p *packet) {
 	f := &p.Frame
 	fl, n := f.Info.Flags, f.PayloadLen()

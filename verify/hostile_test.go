@@ -47,7 +47,7 @@ func complain(t *testing.T, what string, r *Report) {
 	}
 }
 
-// TestBothEnds: a right dialogue is right if it was captured at both ends, too, where the network marks packets.
+// TestBothEnds: a right scene that was captured at both ends has no findings, although the network marks packets on the way.
 func TestBothEnds(t *testing.T) {
 	s := rightScene(t)
 	complain(t, "no direction", s.judgeBoth(Config{}, 0))
@@ -55,19 +55,19 @@ func TestBothEnds(t *testing.T) {
 	complain(t, "at passive", rightScene(t).judgeBoth(Config{At: []netip.Addr{addresses[passive].Addr()}}, 0))
 }
 
-// TestBothEndsLate: it is right if a packet takes 5 µs to the other end.
+// TestBothEndsLate: the same with 5 µs between the times at both ends.
 func TestBothEndsLate(t *testing.T) {
 	complain(t, "no direction", rightScene(t).judgeBoth(Config{}, 5*time.Microsecond))
 	complain(t, "directions", rightScene(t).judgeBoth(Config{Directions: true}, 5*time.Microsecond))
 }
 
-// TestBothEndsSkew: clocks of two hosts that differ by less than a millisecond give no wrong findings.
+// TestBothEndsSkew: the same with clocks that differ by less than a millisecond.
 func TestBothEndsSkew(t *testing.T) {
 	complain(t, "ahead", rightScene(t).judgeBoth(Config{}, 500*time.Microsecond))
 	complain(t, "behind", rightScene(t).judgeBoth(Config{}, -500*time.Microsecond))
 }
 
-// middle judges records that say nothing of their direction.
+// middle judges the scene as captured between the ends: records have no direction. keep selects packets; nil: all.
 func (s *scene) middle(cfg Config, keep func(i int, p *step) bool) *Report {
 	s.t.Helper()
 	v, err := New(cfg)
@@ -89,7 +89,7 @@ func (s *scene) middle(cfg Config, keep func(i int, p *step) bool) *Report {
 	return v.Done()
 }
 
-// TestBothEndsOnTheWay: it is right if a packet takes 5 µs to the other end, and the clocks agree.
+// TestBothEndsOnTheWay: a right scene has no findings if each packet is captured at its sender, and 5 µs later at its receiver.
 func TestBothEndsOnTheWay(t *testing.T) {
 	for name, cfg := range map[string]Config{"none": {}, "directions": {Directions: true}} {
 		s := rightScene(t)
@@ -111,7 +111,8 @@ func TestBothEndsOnTheWay(t *testing.T) {
 	}
 }
 
-// BenchmarkHostileResponses: responses that answer nothing cost no more than others, however many connections there are.
+// BenchmarkHostileResponses measures responses without a request while there are very many connections. The time must not depend on the
+// number of connections.
 func BenchmarkHostileResponses(b *testing.B) {
 	v, _ := New(Config{})
 	s := emptyScene(b)
@@ -128,7 +129,7 @@ func BenchmarkHostileResponses(b *testing.B) {
 	}
 }
 
-// BenchmarkHostileFlows: packets to one queue pair number from many addresses.
+// BenchmarkHostileFlows measures packets to one queue pair number from many addresses.
 func BenchmarkHostileFlows(b *testing.B) {
 	v, _ := New(Config{})
 	s := emptyScene(b)
@@ -150,7 +151,7 @@ func BenchmarkHostileFlows(b *testing.B) {
 	}
 }
 
-// TestJSONLists: lists of the JSON form are lists, also if they are empty: the example of the command iterates over them.
+// TestJSONLists: empty lists are [] in JSON, not null, because the example of the command iterates over them.
 func TestJSONLists(t *testing.T) {
 	v, _ := New(Config{})
 	r := v.Done()
@@ -164,7 +165,7 @@ func TestJSONLists(t *testing.T) {
 	}
 }
 
-// TestParts: every part of a right dialogue is right, seen from the middle.
+// TestParts: a right scene has no findings if the capture begins at any of its packets.
 func TestParts(t *testing.T) {
 	n := len(rightScene(t).steps)
 	seen := map[string]bool{}
@@ -180,7 +181,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestDoubled: the network may double any packet.
+// TestDoubled: a right scene has no findings if the network duplicates any one packet.
 func TestDoubled(t *testing.T) {
 	n := len(rightScene(t).steps)
 	seen := map[string]bool{}
@@ -228,7 +229,7 @@ func TestDoubled(t *testing.T) {
 	}
 }
 
-// TestSameNumbers: connections of different hosts may have the same queue pair numbers and PSNs, as those of NCCL, which begin at 0.
+// TestSameNumbers: connections of different hosts may have the same queue pair numbers and PSNs. NCCL, for example, begins at PSN 0.
 func TestSameNumbers(t *testing.T) {
 	s := emptyScene(t)
 	var other [2]*frame.Path
@@ -267,7 +268,7 @@ func TestSameNumbers(t *testing.T) {
 	}
 }
 
-// TestReuse: the same queue pairs are connected again, with other PSNs, after a disconnect.
+// TestReuse: after a disconnect the same queue pairs are connected again.
 func TestReuse(t *testing.T) {
 	for at := range 2 {
 		s := rightScene(t)
@@ -298,7 +299,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// arrive judges the scene at an end, or in the middle (2, and 3 where nothing is missing), without IPv4 identifications. Packet k arrives again.
+// arrive judges the scene without IPv4 identifications, captured at an end or between the ends (2, or 3 for a complete capture). Packet k
+// arrives a second time, this number of packets later (after). With swap, it arrives only then.
 func (s *scene) arrive(at, k, after int, swap bool) *Report {
 	slices.SortStableFunc(s.steps, func(a, b *step) int { return int(a.at - b.at) })
 	n := len(s.steps)
@@ -343,7 +345,7 @@ func (s *scene) likeRxe() *scene {
 	return s
 }
 
-// TestNoIdentification: a right dialogue is right if packets have no IPv4 identification, as over IPv6, and M = 0, as those of rxe.
+// TestNoIdentification: a right scene has no findings if packets have no IPv4 identification, as over IPv6, also with M = 0 as rxe sends it.
 func TestNoIdentification(t *testing.T) {
 	for at := range 4 {
 		for _, rxe := range []bool{false, true} {

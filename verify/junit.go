@@ -7,8 +7,9 @@ import (
 	"github.com/goroce/roce/internal/junit"
 )
 
-// WriteJUnit prints the report as JUnit's XML: a test for each rule, which fails if there are warnings or errors of it that no departure
-// explains. Other findings are its output. Rules that were not applied at all are skipped.
+// WriteJUnit prints the report as JUnit XML, with a test for each rule. A test fails if the rule has warnings or errors that no departure
+// explains, and with [Config.Strict] if it has any findings. Other findings are the output of the test. A rule that was not applied is
+// a skipped test.
 func (r *Report) WriteJUnit(w io.Writer) error {
 	suite := junit.Suite{Name: strings.Join(r.Files, " ")}
 	for i := range rules {

@@ -10,18 +10,18 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// crowd is a dialogue of many connections between two hosts, one packet after the other: SENDs of one packet and their
-// acknowledgements. One SEND in a hundred is lost before the place of the capture, and repeated after a NAK.
+// crowd generates the packets of many connections between two hosts: SENDs of one packet, and their acknowledgements. One SEND in a
+// hundred is lost before the place of the capture, and is repeated after a NAK.
 type crowd struct {
 	s       *scene
 	rand    *rand.Rand
 	conns   []crowdConn
-	mute    bool // no responses are in the capture
+	mute    bool // the capture has no responses
 	packets int
-	use     func(rec *pcap.Record)
+	use     func(rec *pcap.Record) // called with each packet
 }
 
-// crowdConn is one of them.
+// crowdConn is one of the connections.
 type crowdConn struct {
 	psn bth.PSN
 	msn bth.MSN
@@ -52,7 +52,7 @@ func (c *crowd) round() {
 		lost := c.rand.IntN(100) == 0
 		if !lost {
 			c.emit(active, i, sent, bth.RCSendOnly, bth.Fields{Payload: payload})
-		} else { // the next one shows it
+		} else { // the next SEND shows the gap
 			c.emit(active, i, sent.Add(1), bth.RCSendOnly, bth.Fields{Payload: payload})
 			if !c.mute {
 				c.emit(passive, i, sent, bth.RCAck, bth.Fields{AETH: &bth.AETHFields{Syndrome: bth.NAKSequence, MSN: k.msn}})
@@ -69,7 +69,7 @@ func (c *crowd) round() {
 	}
 }
 
-// TestManyConnections: each of thousands of connections is followed by itself, and those without answers, too.
+// TestManyConnections: the Verifier tells thousands of connections apart, with and without responses.
 func TestManyConnections(t *testing.T) {
 	for _, mute := range []bool{false, true} {
 		v, _ := New(Config{})

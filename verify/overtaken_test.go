@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// TestOvertakenDREP: between the ends a packet may pass after a DREP that was sent after it.
+// TestOvertakenDREP: between the ends, a DREP may overtake a packet that was sent before it.
 func TestOvertakenDREP(t *testing.T) {
 	for after, want := range map[time.Duration]int{10 * time.Millisecond: 0, 2 * time.Second: 1} {
 		s := rightScene(t)
@@ -19,8 +19,8 @@ func TestOvertakenDREP(t *testing.T) {
 	}
 }
 
-// TestRepeatedACKs: ACKs of requests that were repeated have the MSN of the latest message. However often that is said, it
-// is not the MSN of the repeated one.
+// TestRepeatedACKs: ACKs of repeated requests have the MSN of the latest message. Even many such ACKs must not be taken for evidence of the MSN
+// at the repeated request.
 func TestRepeatedACKs(t *testing.T) {
 	f := newFlood(t, Config{Complete: true})
 	send := func(n int) { f.judge(f.request("", active, n, bth.RCSendOnly, bth.Fields{Payload: bytesOf(4)})) }
@@ -38,14 +38,14 @@ func TestRepeatedACKs(t *testing.T) {
 	if all, _ := unexplained(f.v.Done()); len(all) > 0 {
 		t.Errorf("found %v", all)
 	}
-	send(6) // what is wrong afterwards is found
+	send(6) // a wrong MSN afterwards is found
 	f.judge(f.ack("", 6, bth.AckNoCredits, 16))
 	if _, byRule := unexplained(f.v.Done()); byRule[msnCount] != 1 {
 		t.Errorf("a wrong MSN: found %v", byRule)
 	}
 }
 
-// TestLateFirst: a request that was on its way to the place of the capture for long is not repeated early.
+// TestLateFirst: if a request takes long to the place of the capture, its repetition does not count as early.
 func TestLateFirst(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		if v6 {
@@ -61,7 +61,7 @@ func TestLateFirst(t *testing.T) {
 	}
 }
 
-// TestSharedWord: a word that others operate on, too, may change after a repeated atomic as if that was executed twice.
+// TestSharedWord: if other requesters operate on the same word, it may change as if a repeated atomic was executed twice.
 func TestSharedWord(t *testing.T) {
 	for at := range 2 {
 		for _, written := range []bool{false, true} {
@@ -86,7 +86,7 @@ func TestSharedWord(t *testing.T) {
 			add(n, n+1, 12)
 			_, byRule := unexplained(f.v.Done())
 			want := 0
-			if at == passive && !written { // all that reaches the word has passed there
+			if at == passive && !written { // the capture has every request for the word
 				want = 1
 			}
 			if byRule[atomicTwice] != want || len(byRule) != want {

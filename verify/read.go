@@ -75,8 +75,8 @@ func (h *half) placeInRead(p *packet, r *request) {
 	switch {
 	case r.open && psn == r.cursor && !first:
 	case starts && first:
-	case r.uncounted: // it may be one that is not kept
-	case h.order.late: // or it cannot be told: without an identification
+	case r.uncounted: // it may belong to a part that was not kept
+	case h.order.late: // the response was overtaken, or may have been because it has no identification
 		h.implied = h.implied || r.cursor.Less(psn)
 	case starts:
 		if psn == r.psn && r.part {
@@ -91,7 +91,7 @@ func (h *half) placeInRead(p *packet, r *request) {
 		switch {
 		case h.flow.peer.likeRxe():
 			d = &rxeMiddle
-		case !p.out: // it may follow one that was lost
+		case !p.out: // the first response of this part may have been lost
 			h.v.limit(LimitGap, h.flow.peer.String(), p)
 			return
 		}
@@ -117,8 +117,8 @@ func (h *half) placeInRead(p *packet, r *request) {
 	}
 }
 
-// readSize judges the payload of a READ response, which may show the path MTU. It returns false if what was known
-// of the requests does not fit that.
+// readSize judges the length of a READ response's payload, and takes the path MTU from it if that was not known. It returns false if
+// the known requests do not fit this path MTU, and their state was dropped.
 func (h *half) readSize(p *packet, r *request) bool {
 	f := &p.Frame
 	n := f.PayloadLen()
@@ -136,7 +136,7 @@ func (h *half) readSize(p *packet, r *request) bool {
 	want := mtu
 	if last {
 		if psn != r.last {
-			return true // of a part that ends before
+			return true // it ends a part of the READ; the length of that part is not known here
 		}
 		want = int(int64(r.length) - int64(psn.Sub(r.psn))*int64(mtu))
 	}
@@ -146,8 +146,8 @@ func (h *half) readSize(p *packet, r *request) bool {
 	return true
 }
 
-// measure sets the last PSNs of the READs whose extent was not known, now that the path MTU is. It returns false if
-// a READ was taken to end elsewhere, because of losses.
+// measure computes the last PSN of the READ that needed the path MTU for it. It returns false if another READ does not end where
+// it was assumed to end, which happens after losses.
 func (h *half) measure() bool {
 	for i, r := range h.reqs {
 		if r.flags&bth.Read == 0 {
@@ -166,8 +166,7 @@ func (h *half) measure() bool {
 	return true
 }
 
-// again judges whether a response was requested as often as it is sent. That is known only where requests are captured
-// as they arrive.
+// again judges whether a response was sent more often than it was requested. That is known only if the capture was made at the responder.
 func (h *half) again(p *packet, r *request) {
 	if !p.out || r.uncounted {
 		return

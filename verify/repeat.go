@@ -24,7 +24,7 @@ func (h *half) repeated(p *packet, r *request) {
 	psn := p.Frame.PSN()
 	h.timed(Retransmission, p.Time.Sub(r.resent))
 	if h.run.active && h.run.next.Less(psn) && h.find(h.run.next) == nil {
-		h.run.next = psn // what is between is missing in the capture
+		h.run.next = psn // the requests in between are missing in the capture
 	}
 	if h.run.active && psn != h.run.next && h.run.next.Less(psn) && !h.nakAt(psn) {
 		h.skipped(p)
@@ -35,19 +35,20 @@ func (h *half) repeated(p *packet, r *request) {
 	r.times++
 }
 
-// nakAt reports whether a NAK or RNR NAK asks for psn.
+// nakAt reports whether a pending NAK or RNR NAK has this PSN.
 func (h *half) nakAt(psn bth.PSN) bool {
 	return h.nak.pending && h.nak.psn == psn || h.rnr.pending && h.rnr.psn == psn
 }
 
-// copied counts a copy of a request that the network made: the responder answers it, too.
+// copied handles a copy of a request that the network made. The responder answers a copy of a READ as well, so copied counts that as
+// another request for the responses.
 func (r *request) copied(p *packet) {
 	if r.flags&bth.Read != 0 {
 		r.restartAt(p.Frame.PSN(), r.last)
 	}
 }
 
-// why finds the cause of a repetition, and judges whether it is a good one.
+// why finds and counts the cause of a repetition, and judges whether the cause is permitted.
 func (h *half) why(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	switch {
@@ -74,7 +75,7 @@ func (h *half) why(p *packet, r *request, psn bth.PSN) {
 	}
 }
 
-// byItself judges a requester that goes back without being asked for psn.
+// byItself judges a requester that goes back to psn although no NAK has that PSN.
 func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	c := &h.report.Repeated
 	done := h.ackedOnce && !h.acked.Less(r.last) && (r.flags&(bth.Read|bth.Atomic) == 0 || r.answered)
@@ -83,7 +84,7 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 		c.NAK++
 		h.nak.replaced = false
 	case h.nak.pending && h.nak.in && r.resent.Before(h.nak.at) && !(psn.Less(h.nak.psn) && r.unanswered()):
-		if p.Time.Sub(h.nak.at) <= h.v.cfg.Slack { // it does not know of the NAK
+		if p.Time.Sub(h.nak.at) <= h.v.cfg.Slack { // the requester may not have handled the NAK yet
 			c.Timeout++
 			return
 		}
@@ -98,7 +99,7 @@ func (h *half) byItself(p *packet, r *request, psn bth.PSN) {
 	case h.implied:
 		c.Implied++
 		h.implied = false
-	case h.nak.known && psn.Less(h.nak.psn) && r.unanswered() && r.resent.Before(h.nak.at): // the NAK is such an answer
+	case h.nak.known && psn.Less(h.nak.psn) && r.unanswered() && r.resent.Before(h.nak.at): // the later NAK implies its loss
 		c.Implied++
 	default:
 		h.timedOut(p, r, psn)
@@ -126,7 +127,7 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 	if after := p.Time.Sub(r.resent); after < early {
 		c.Early++
 		if p.in {
-			return // the one before may have been late
+			return // the previous transmission may have arrived late
 		}
 		if h.v.copied(repeatEarly, p, r.resent) {
 			return
@@ -137,7 +138,7 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 			d = &stackProbe
 		case after >= t-rxeEarliest:
 			d = &rxeJiffies
-		case !p.out && after >= early-copyTime: // the one before may have been on the way for long
+		case !p.out && after >= early-copyTime: // the previous transmission may have arrived late
 			h.v.cannotTell(repeatEarly)
 			return
 		}
@@ -154,8 +155,8 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 	}
 }
 
-// rxeEarliest is how much too early rxe's ACK timer is at most: less than a jiffy because its time is rounded down, and one because the present one
-// counts as a whole. Debian's kernels have 250 jiffies in a second.
+// rxeEarliest is how much too early rxe's ACK timer may fire. Rounding its time down to jiffies takes away less than one jiffy, and
+// the jiffy that has already begun counts as a whole one. Debian's kernels have 250 jiffies in a second.
 const rxeEarliest = 8 * time.Millisecond
 
 // waited judges whether the requester has waited after an RNR NAK.
@@ -166,7 +167,7 @@ func (h *half) waited(p *packet) {
 	if p.in || waited >= n.wait*98/100-20*time.Microsecond {
 		return
 	}
-	if waited < h.v.cfg.Slack { // it did not know of the NAK
+	if waited < h.v.cfg.Slack { // the requester may not have handled the NAK yet
 		h.v.cannotTell(rnrEarly)
 		return
 	}
@@ -177,8 +178,8 @@ func (h *half) waited(p *packet) {
 	h.v.explain(rnrEarly, d, []Frame{n.frame}, "The request is repeated %v after an RNR NAK that asks to wait %v.", round(waited), n.wait)
 }
 
-// sameAgain judges whether a repeated request is the same as the first time. It returns false for the probe
-// before a FLUSH, which is no repetition.
+// sameAgain judges whether a repeated request is the same as the first time. It returns false for the WRITE with which this stack
+// probes before it repeats a FLUSH: that is a new request with an old PSN.
 func (h *half) sameAgain(p *packet, r *request) bool {
 	f := &p.Frame
 	if r.flags&bth.Read != 0 && f.Info.Flags&bth.Read != 0 {
@@ -235,7 +236,7 @@ func (h *half) partAgain(p *packet, r *request) {
 	r.restartAt(psn, end)
 }
 
-// restartAt notes that responses from one PSN to another were requested again.
+// restartAt notes that the responses with the PSNs [from, to] were requested again.
 func (r *request) restartAt(from, to bth.PSN) {
 	if len(r.starts) >= maxParts {
 		r.uncounted = true
@@ -244,7 +245,7 @@ func (r *request) restartAt(from, to bth.PSN) {
 	r.starts, r.ends = append(r.starts, from), append(r.ends, to)
 }
 
-// maxDepth is more than the most READs and atomics that a responder can grant.
+// maxDepth bounds open. A responder can grant at most 255 READs and atomics.
 const maxDepth = 256
 
 // depth judges how many READs and atomics are outstanding.
@@ -278,7 +279,7 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-// round makes a duration short to read.
+// round rounds a duration, so that it has few digits.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d > time.Second:

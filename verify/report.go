@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Frame is the place of a packet: a frame of a file.
+// Frame names a packet by its number in a file.
 type Frame struct {
 	File   int `json:"file"`   // index of the file among those of the report
 	Number int `json:"number"` // from 1, as Wireshark counts
 }
 
-// String returns the number, and before it that of the file, from 1, unless it is the first.
+// String returns the number of the frame. If the file is not the first, the number of the file (from 1) and a colon precede it.
 func (f Frame) String() string {
 	if f.File == 0 {
 		return strconv.Itoa(f.Number)
@@ -20,27 +20,27 @@ func (f Frame) String() string {
 	return fmt.Sprintf("%d:%d", f.File+1, f.Number)
 }
 
-// Finding is a rule that a packet breaks.
+// Finding says that a packet breaks a rule.
 type Finding struct {
 	Rule      RuleID     `json:"rule"`
 	Section   string     `json:"section"` // of the InfiniBand Architecture Specification
 	Severity  Severity   `json:"severity"`
-	Frames    []Frame    `json:"frames"` // those that show the rule to be broken, the packet's own last
+	Frames    []Frame    `json:"frames"` // the frames that show that the rule is broken; the last one is that of the packet
 	At        time.Time  `json:"time"`
-	Flow      string     `json:"flow"`     // "10.0.0.1 > 10.0.0.2 qp 0x12": the way of the packet
+	Flow      string     `json:"flow"`     // source, destination and queue pair: "10.0.0.1 > 10.0.0.2 qp 0x12"
 	Sentence  string     `json:"sentence"` // why
 	Departure *Departure `json:"departure,omitempty"`
 
-	doubtful bool // a packet that the capture has lost would explain it, too
+	doubtful bool // a packet that is missing in the capture would also explain it
 }
 
-// Failure reports whether the finding is an unexplained one that counts: a warning or an error.
+// Failure reports whether the finding is a warning or an error that no departure explains.
 func (f *Finding) Failure() bool { return f.Severity > Note && f.Departure == nil }
 
-// Limit is something a capture cannot tell.
+// Limit is a question that a capture cannot answer.
 type Limit struct {
 	Kind     LimitKind `json:"kind"`
-	Rule     RuleID    `json:"rule,omitempty"` // that may be broken, if the kind is [LimitUnseen]
+	Rule     RuleID    `json:"rule,omitempty"` // the rule that could not be judged; empty: the limit is not about one rule
 	Flow     string    `json:"flow,omitempty"`
 	First    Frame     `json:"first"` // where it begins
 	Count    int       `json:"count"`
@@ -54,16 +54,16 @@ type LimitKind string
 const (
 	LimitBeginning LimitKind = "beginning" // the capture begins in the middle of a connection
 	LimitOneWay    LimitKind = "one-way"   // one direction of a connection is missing
-	LimitGap       LimitKind = "gap"       // PSNs are missing: lost before the capture, or by it
+	LimitGap       LimitKind = "gap"       // PSNs are missing: the network lost the packets before the place of the capture, or the capture did
 	LimitCut       LimitKind = "cut"       // packets are cut short: their ICRC and payload are not known
 	LimitReuse     LimitKind = "reuse"     // PSNs jump: a connection begins anew
-	LimitWhere     LimitKind = "where"     // on which host it was captured
-	LimitMany      LimitKind = "many"      // more connections than are followed
-	LimitOwn       LimitKind = "own"       // opcodes of this stack, which no standard has rules for
+	LimitWhere     LimitKind = "where"     // it is not known on which host the capture was made
+	LimitMany      LimitKind = "many"      // there are more connections than the Verifier follows
+	LimitOwn       LimitKind = "own"       // opcodes of this stack, for which no standard has rules
 	LimitUnseen    LimitKind = "unseen"    // an end breaks a rule, or the capture has lost a packet
-	LimitCopy      LimitKind = "copy"      // a packet was sent twice, or the network has doubled it
+	LimitCopy      LimitKind = "copy"      // a packet was sent twice, or the network has duplicated it
 	LimitTime      LimitKind = "time"      // packets have no time
-	LimitCounter   LimitKind = "counter"   // a counter: where the capture was made, what it counts is not seen
+	LimitCounter   LimitKind = "counter"   // the events that a counter counts cannot be seen at the place of the capture
 	LimitDropped   LimitKind = "dropped"   // the capture has lost packets
 )
 
@@ -88,17 +88,17 @@ const notComplete = "It is not known that the capture has every packet (Config.C
 
 // Causes counts why requests were repeated.
 type Causes struct {
-	NAK      int `json:"nak,omitempty"`      // gone back to the PSN of a NAK
-	GoBack   int `json:"goback,omitempty"`   // behind one that was repeated
-	Timeout  int `json:"timeout,omitempty"`  // by itself, after the ACK timeout, or where that is not known
-	Early    int `json:"early,omitempty"`    // by itself, before the ACK timeout: probes
-	RNR      int `json:"rnr,omitempty"`      // after an RNR NAK
-	Implied  int `json:"implied,omitempty"`  // a response beyond a missing one had come
-	Needless int `json:"needless,omitempty"` // acknowledged already
-	Copies   int `json:"copies,omitempty"`   // by the network: the same IPv4 identification
+	NAK      int `json:"nak,omitempty"`      // the requester went back to the PSN of a NAK
+	GoBack   int `json:"goback,omitempty"`   // the requester had repeated the request before it
+	Timeout  int `json:"timeout,omitempty"`  // the ACK timeout had passed, or is not known
+	Early    int `json:"early,omitempty"`    // the requester sent it again before the ACK timeout: a probe
+	RNR      int `json:"rnr,omitempty"`      // an RNR NAK asked for it
+	Implied  int `json:"implied,omitempty"`  // a response to a later request had come, but not its own
+	Needless int `json:"needless,omitempty"` // it was acknowledged already
+	Copies   int `json:"copies,omitempty"`   // the network duplicated the packet: the IPv4 identification is the same
 }
 
-// total counts all repetitions.
+// total counts all repetitions by the requester.
 func (c *Causes) total() int {
 	return c.NAK + c.GoBack + c.Timeout + c.Early + c.RNR + c.Implied + c.Needless
 }
@@ -126,10 +126,10 @@ type Report struct {
 	Files   []string `json:"files"`
 	Packets int      `json:"packets"` // of RoCE
 	Other   int      `json:"other"`
-	Doubles int      `json:"doubles,omitempty"` // packets that were captured at two places
+	Doubles int      `json:"doubles,omitempty"` // packets that were captured at another place before
 
 	Findings []Finding    `json:"findings"`       // in the order of the capture; departures among them
-	More     int          `json:"more,omitempty"` // findings of a rule beyond the first many, which are not listed
+	More     int          `json:"more,omitempty"` // findings that are not listed, because their rule has too many
 	Limits   []Limit      `json:"limits,omitempty"`
 	Halves   []*Half      `json:"connections"`
 	Times    []Latency    `json:"times,omitempty"`
@@ -137,12 +137,12 @@ type Report struct {
 
 	strict  bool
 	skipped map[RuleID]bool
-	placed  bool // of a packet it is known whether it was captured as it was sent or as it arrived
-	nowhere bool // of none
-	partial bool // packets are missing in the capture, or may be
+	placed  bool // at least one packet is known to be captured as it was sent, or as it arrived
+	nowhere bool // no packet is
+	partial bool // packets are missing in the capture, or may be missing
 }
 
-// Worst returns the worst severity of the findings that are not explained. ok is false if there are none.
+// Worst returns the worst severity of the findings without a departure, with [Config.Strict] of all findings. ok is false if there are none.
 func (r *Report) Worst() (worst Severity, ok bool) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
@@ -154,5 +154,5 @@ func (r *Report) Worst() (worst Severity, ok bool) {
 	return worst, ok
 }
 
-// maxFindings bounds the findings of a rule, and as many again of its departures, that a report lists.
+// maxFindings is how many findings of a rule, and how many of each departure, a report lists.
 const maxFindings = 1000

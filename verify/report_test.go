@@ -30,7 +30,7 @@ A test breaks each rule in a right dialogue, and that rule alone must be found (
 removes packets from right captures, at random and in bursts: nothing may be found (TestDrops).
 `
 
-// TestRulesPage: the page of the rules is made from the table.
+// TestRulesPage: docs/verify-rules.md is what the table of rules generates.
 func TestRulesPage(t *testing.T) {
 	name := filepath.Join("..", "docs", "verify-rules.md")
 	want := rulesPreface + RulesText()
@@ -48,7 +48,7 @@ func TestRulesPage(t *testing.T) {
 	}
 }
 
-// TestTable: the table has what its readers need.
+// TestTable: the rows of the table are complete and unique.
 func TestTable(t *testing.T) {
 	seen := map[RuleID]bool{}
 	for _, r := range Rules() {
@@ -67,7 +67,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// broken is a scene with an error, a warning that is left out, a note and a departure.
+// broken returns the report about a scene with an error, a note, a departure, and a warning that is ignored.
 func broken(t *testing.T) *Report {
 	s := rightScene(t)
 	s.step("write-ack").f.AETH.MSN = 1

@@ -6,14 +6,14 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Times that separate what a requester did before it knew from what it did afterwards.
+// These are the times that an end may take before it acts on a packet that has arrived.
 const (
-	fatalGrace    = 100 * time.Millisecond // requests on their way when a NAK or a DREP ends the connection
-	needlessGrace = time.Millisecond       // an acknowledgement that arrives is not handled at once
-	heldGrace     = time.Millisecond       // requests handed to the adapter before the RNR NAK was
+	fatalGrace    = 100 * time.Millisecond // packets may be on their way when a NAK, REJ or DREP ends the connection
+	needlessGrace = time.Millisecond       // the requester may not handle an acknowledgement at once
+	heldGrace     = time.Millisecond       // the requester may have handed requests to the adapter before it handled the RNR NAK
 )
 
-// handleRequest judges a request among those before it.
+// handleRequest judges a request by the earlier packets of the connection.
 func (h *half) handleRequest(p *packet) {
 	f := &p.Frame
 	psn := f.PSN()
@@ -60,12 +60,12 @@ func (h *half) handleRequest(p *packet) {
 	case h.gaps.Fill(psn):
 		h.filled(p)
 	default:
-		h.v.limit(LimitBeginning, h.flow.String(), p) // repeated from before what is kept
+		h.v.limit(LimitBeginning, h.flow.String(), p) // it repeats a request that is not kept any more
 	}
 }
 
-// goesOn reports whether a request is one of the requests before it or the next one, so that it is not of another
-// connection with the same numbers.
+// goesOn reports whether a request repeats an earlier one or has the next PSN. Otherwise it may belong to another connection with the
+// same numbers.
 func (h *half) goesOn(p *packet) bool {
 	psn := p.Frame.PSN()
 	if !h.started || psn == h.next {
@@ -75,8 +75,8 @@ func (h *half) goesOn(p *packet) bool {
 	return r != nil && (r.contents == contents(p) || r.flags&p.Frame.Info.Flags&bth.Read != 0 && r.key == p.Frame.RKey())
 }
 
-// reused reports whether another connection without a handshake has the numbers of one that a NAK has ended: a PSN comes again
-// with something else.
+// reused reports whether a request belongs to another connection, which has the same numbers as one that a NAK has ended. It does if
+// a request with its PSN had other contents. This is only for connections whose handshake is not known.
 func (h *half) reused(p *packet) bool {
 	if h.dead == nil || h.flow.agreed != nil {
 		return false
@@ -102,7 +102,7 @@ func (h *half) begin(p *packet) {
 	switch d := psn.Sub(a.start); {
 	case d == 0:
 	case d > 0 && d < farJump && (!p.out || !h.v.complete):
-		h.next = a.start // those before were lost
+		h.next = a.start // the requests from there to this one were lost
 	default:
 		h.message.known = h.v.complete
 		h.v.suspect(psnStart, nil, []Frame{a.frame}, "The first request has PSN %v, but the connection begins at %v.", psn, a.start)
@@ -116,8 +116,8 @@ func (h *half) begin(p *packet) {
 	}
 }
 
-// expect returns the PSN of the next new request. After a READ of unknown extent it is the one of the possible ones that
-// psn is, if it is one; the path MTU is known then.
+// expect returns the PSN of the next new request. After a READ whose last PSN is not known, there are several possible ones (nexts).
+// expect then chooses the largest that is not after psn, and takes the READ to end before it.
 func (h *half) expect(psn bth.PSN) bth.PSN {
 	if len(h.nexts) == 0 || psn.Less(h.nexts[0]) {
 		return h.next
@@ -126,12 +126,12 @@ func (h *half) expect(psn bth.PSN) bth.PSN {
 	for psn.Less(h.nexts[i]) {
 		i--
 	}
-	h.settle(h.nexts[i])
+	h.guessEnd(h.nexts[i])
 	return h.next
 }
 
-// settle ends a READ of unknown extent before n. That is a guess: it may end earlier, if requests are missing in the capture.
-func (h *half) settle(n bth.PSN) {
+// guessEnd takes the latest READ, whose last PSN is not known, to end before n. If requests are missing in the capture, it may end earlier.
+func (h *half) guessEnd(n bth.PSN) {
 	if r := h.reqs[len(h.reqs)-1]; len(h.nexts) > 0 {
 		r.endAt(n.Add(-1))
 		r.guessed = true
@@ -159,19 +159,20 @@ func (r *request) endAt(last bth.PSN) {
 	r.last = last
 }
 
-// inGuess reports whether a request has a PSN of a READ of which it was only guessed that it goes so far. The READ ends before it.
+// inGuess reports whether the PSN of a request is in the guessed part of the READ r, so that the guess was wrong. inGuess then
+// makes r end before that PSN.
 func (h *half) inGuess(p *packet, r *request) bool {
 	psn := p.Frame.PSN()
 	if !r.guessed || psn == r.psn || p.Frame.Info.Flags&bth.Read != 0 && p.Frame.RKey() == r.key {
 		return false
 	}
-	h.gaps.Add(psn, r.last) // the caller fills it
+	h.gaps.Add(psn, r.last) // the caller then removes psn from the gap
 	r.endAt(psn.Add(-1))
 	h.uncertain()
 	return true
 }
 
-// skipped judges whether the requester, which was repeating requests, has left some out before psn.
+// skipped judges whether a requester that was repeating requests has left some out before this one. It ends the run of repetitions.
 func (h *half) skipped(p *packet) {
 	if !h.run.active {
 		return
@@ -218,7 +219,7 @@ func (h *half) jumped(p *packet) {
 	h.uncertain()
 }
 
-// fresh takes a new request that comes in order.
+// fresh judges a new request, after gaps before it were noted, and adds it.
 func (h *half) fresh(p *packet) {
 	f, r := &p.Frame, h.make(p)
 	h.report.Requests++
@@ -237,18 +238,18 @@ func (h *half) fresh(p *packet) {
 	}
 	if h.ackedOnce && h.next.Sub(h.acked) <= 0 || h.next.Sub(h.reqs[0].psn) <= 0 {
 		h.v.suspect(psnWindow, nil, []Frame{h.reqs[0].frame}, "PSN %v is 2^23 or more after the oldest unacknowledged one.", r.last)
-		h.restartAt(p)
+		h.resetAfter(p)
 	}
 }
 
-// restartAt begins anew behind a request.
-func (h *half) restartAt(p *packet) {
+// resetAfter drops the state of both ends, and expects the next request behind p.
+func (h *half) resetAfter(p *packet) {
 	next := h.next
 	h.reset()
 	h.next, h.latest = next, p.Time
 }
 
-// make makes a request of a packet, with the counts of messages that follow from the request before.
+// make returns the request of a packet. Its count of messages continues that of the request before.
 func (h *half) make(p *packet) *request {
 	f := &p.Frame
 	r := &request{psn: f.PSN(), last: f.PSN(), op: f.Op, flags: f.Info.Flags, frame: p.frame, again: p.frame, sent: p.Time, resent: p.Time,
@@ -269,7 +270,8 @@ func (h *half) make(p *packet) *request {
 	return r
 }
 
-// behindGap reports whether the request before the one with a PSN is not known. Of a READ it may be the first part.
+// behindGap reports whether the request before psn is not in the capture. If the request with psn is a READ, the missing request may
+// be the first part of the same READ.
 func (h *half) behindGap(psn bth.PSN) bool {
 	if h.gaps.Covers(psn.Add(-1)) {
 		return true
@@ -278,8 +280,8 @@ func (h *half) behindGap(psn bth.PSN) bool {
 	return begin && !(h.flow.agreed != nil && h.flow.agreed.startKnown && h.flow.agreed.start == psn)
 }
 
-// extent sets the last PSN of a READ. While the path MTU is not known it is the largest possible one, and
-// nexts are the PSNs that the next request may have.
+// extent sets the last PSN of a READ. While the path MTU is not known, extent sets it to the largest possible PSN, and sets nexts to
+// the PSNs that the next request may have.
 func (h *half) extent(r *request) {
 	if n := packets(r.length, h.flow.mtu); n > 0 {
 		r.last = r.psn.Add(n - 1)
@@ -297,7 +299,7 @@ func (h *half) extent(r *request) {
 	}
 }
 
-// contents is a hash of what must be the same when a request is repeated; 0: it was not captured.
+// contents returns a hash of everything that must be the same when a request is repeated, or 0 if the packet is cut short.
 func contents(p *packet) uint64 {
 	if p.Cut {
 		return 0
@@ -347,7 +349,8 @@ func (h *half) placeInMessage(p *packet) {
 	m.known, m.open = true, fl&bth.Last == 0
 }
 
-// size judges the payload of a SEND or WRITE packet by the path MTU, which it may show.
+// size compares the payload of a SEND or WRITE packet with the path MTU. If the path MTU is not known, size takes it from a FIRST or
+// MIDDLE packet.
 func (h *half) size(p *packet) {
 	f := &p.Frame
 	fl, n, mtu := f.Info.Flags, f.PayloadLen(), h.flow.mtu
@@ -397,7 +400,7 @@ func (h *half) unreliable(p *packet) {
 		if n := len(h.reqs); n > 0 && h.reqs[n-1].psn == psn {
 			h.report.Repeated.Copies++
 		}
-		return // reordered or doubled on its way
+		return // the network reordered or duplicated it
 	default:
 		h.v.limit(LimitGap, h.flow.String(), p)
 		h.report.Missing += int(d)
@@ -412,7 +415,8 @@ func (h *half) unreliable(p *packet) {
 	h.next = psn.Add(1)
 }
 
-// filled takes a request that was missing: it was reordered, or sent again after its loss before the capture.
+// filled adds a request that was missing until now. Either the network reordered it, or the requester sent it again because it had
+// been lost before the place of the capture.
 func (h *half) filled(p *packet) {
 	r := h.make(p)
 	r.doubtful = true

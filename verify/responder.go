@@ -32,7 +32,7 @@ func (h *half) handleResponse(p *packet) {
 		case h.floored && !h.floor.Less(psn):
 			h.v.limit(LimitBeginning, h.flow.String(), p)
 		case !h.ackedOnce && h.flow.agreed == nil:
-			h.forget() // it began before the requests that are known
+			h.forget() // the connection began before the requests that are known
 			h.v.limit(LimitBeginning, h.flow.String(), p)
 		case p.out || p.in:
 			h.v.suspect(ackUnsent, nil, h.framesOf(h.next.Add(-1)), "%s has PSN %v; the latest request has %v.", f.Info.Name, psn, h.next.Add(-1))
@@ -52,7 +52,7 @@ func (h *half) handleResponse(p *packet) {
 	}
 }
 
-// refusals counts NAKs. A copy that the network made was not sent.
+// refusals counts NAKs for the counters of both hosts. sent is false for a copy that the network made: only the receiver counts it.
 func (h *half) refusals(p *packet, sent bool) {
 	if len(h.v.tallies) == 0 || p.Frame.Info.Headers&bth.HasAETH == 0 {
 		return
@@ -84,8 +84,8 @@ func (h *half) copyOf(p *packet) bool {
 	return false
 }
 
-// overtaken notes whether a response was overtaken by a later one on its way, which the IPv4 identification shows
-// if the responder counts in it.
+// overtaken notes whether a later response has overtaken this one. The IPv4 identification shows that, if the responder increments it
+// for each packet. Without an identification, a response that was not captured at the responder counts as overtaken.
 func (h *half) overtaken(p *packet) {
 	o, id := &h.order, ipID(p)
 	o.late = !p.out && (id == 0 || o.known && id == o.id) || o.known && id != 0 && int16(id-o.id) < 0
@@ -94,8 +94,8 @@ func (h *half) overtaken(p *packet) {
 	}
 }
 
-// acknowledgement judges an AETH. r is the request with the PSN, nil if it is not known. It returns false if nothing
-// more is to be judged.
+// acknowledgement judges an AETH. r is the request with the PSN, nil if it is not known. It returns false if the syndrome is wrong,
+// so that the rest of the response is not judged.
 func (h *half) acknowledgement(p *packet, r *request) bool {
 	f := &p.Frame
 	s, ack := f.Syndrome(), f.Info.Flags&(bth.Read|bth.Atomic) == 0
@@ -123,7 +123,7 @@ func (h *half) acknowledgement(p *packet, r *request) bool {
 	return true
 }
 
-// positive judges an ACKNOWLEDGE that is positive.
+// positive judges an ACKNOWLEDGE packet with a positive syndrome.
 func (h *half) positive(p *packet, r *request) {
 	f := &p.Frame
 	psn := f.PSN()
@@ -159,7 +159,8 @@ func (h *half) positive(p *packet, r *request) {
 	h.advance(p, psn)
 }
 
-// unanswered notes READs and atomics before psn whose responses are missing although psn is answered.
+// unanswered looks for a READ or atomic before psn without its response, although the responder answers psn. At the responder that
+// breaks a rule. Elsewhere the response may be lost, so the requester may repeat that request.
 func (h *half) unanswered(p *packet, psn bth.PSN) {
 	for i := h.index(psn) - 1; i >= 0; i-- {
 		r := h.reqs[i]
@@ -189,14 +190,14 @@ func (h *half) advance(p *packet, psn bth.PSN) {
 	}
 	h.acked, h.ackedOnce, h.ackedAt, h.ackFrame, h.ackIn = psn, true, p.Time, p.frame, p.in
 	if h.nak.pending && !psn.Less(h.nak.psn) {
-		h.nak.pending = false // what was missing has come, after the capture lost sight of it
+		h.nak.pending = false // the missing request has arrived, but is not in the capture
 	}
 	if h.rnr.pending && !psn.Less(h.rnr.psn) {
 		h.rnr.pending = false
 	}
 }
 
-// refuse judges a NAK that asks to repeat.
+// refuse judges a NAK for a sequence error or an RNR NAK, and stores it in n.
 func (h *half) refuse(p *packet, r *request, n *refusal) {
 	psn := p.Frame.PSN()
 	s := p.Frame.Syndrome()
@@ -211,7 +212,7 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 				d = &rxeSilent
 			}
 			h.v.suspect(rnrSilence, d, []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
-			return // the time of the RNR NAK holds
+			return // the requester still waits for the time of the RNR NAK
 		}
 		if !h.sequenceNAK(p, psn) {
 			return
@@ -230,7 +231,7 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 // takesRNR are the requests that may get an RNR NAK.
 const takesRNR = bth.TakesRecv | bth.Read | bth.Atomic | bth.AtomicWrite | bth.Flush
 
-// needsReceive judges whether a request may get an RNR NAK.
+// needsReceive judges whether the request that gets an RNR NAK is one that may get it.
 func (h *half) needsReceive(r *request) {
 	if r == nil || r.flags&takesRNR != 0 {
 		return
@@ -283,12 +284,12 @@ func (h *half) firstBeyond(psn bth.PSN) *request {
 	return nil
 }
 
-// msnConfirmed is how many ACKs of new requests have to agree on where the MSN began. One that is repeated has the MSN of a later
-// message, and so have its copies.
+// msnConfirmed is how many ACKs of new requests have to agree on the MSN at the beginning. One ACK is not enough: the ACK of a
+// repeated request has the MSN of a later message.
 const msnConfirmed = 2
 
-// counted judges the MSN of a response that acknowledges everything up to psn. It is between the number of messages
-// that end there, and of all that were sent: a repeated request is answered with the MSN of the latest.
+// counted judges the MSN of a response that acknowledges everything up to psn. The MSN is at least the number of messages that end
+// at or before psn, and at most the number of all messages that were sent: the response to a repeated request has the latest MSN.
 func (h *half) counted(p *packet, psn bth.PSN) {
 	m, msn := &h.msn, p.Frame.MSN()
 	ack := p.Frame.Info.Flags&(bth.Read|bth.Atomic) == 0
@@ -312,7 +313,7 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 			}
 		case !m.certain && (advances || count < at):
 			m.base, m.confirmed = msn.Add(-at), 0
-		case !m.certain: // it may be repeated
+		case !m.certain: // it may be the response to a repeated request
 		case count < at:
 			if !m.handshake && !h.v.complete {
 				h.v.cannotTell(msnCount)
@@ -332,7 +333,7 @@ func (h *half) counted(p *packet, psn bth.PSN) {
 	}
 }
 
-// messagesTo returns how many messages of the requester end at or before psn. A READ counts when it is accepted.
+// messagesTo returns how many messages of the requester end at or before psn. A READ counts as a whole from its first PSN on.
 func (h *half) messagesTo(psn bth.PSN) int {
 	i := h.index(psn)
 	if i < 0 {

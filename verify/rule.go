@@ -29,10 +29,10 @@ func (s Severity) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// RuleID names a rule. It is stable: programs and command lines contain it.
+// RuleID names a rule. It does not change between versions, because programs and command lines contain it.
 type RuleID string
 
-// Group is the concern of a rule.
+// Group is the subject of a rule.
 type Group string
 
 // The groups, in the order of the documentation.
@@ -49,18 +49,18 @@ const (
 	Counting   Group = "counters"
 )
 
-// Needs is what a capture must be for a rule to be applied.
+// Needs is a set of conditions. A rule is applied only to a capture that meets its conditions.
 type Needs uint8
 
-// What a rule may need. A rule that needs nothing holds whatever the capture has lost.
+// The conditions. A rule that needs Nothing is applied to every capture.
 const (
 	Nothing Needs = 0
 
 	// Where: it is known that a packet was captured as it was sent, or as it arrived.
 	Where Needs = 1 << 0
 
-	// Complete: nothing that passed the place of the capture is missing in it. A packet that is missing could explain what the
-	// rule finds.
+	// Complete: the capture has every packet that passed its place. Otherwise a missing packet could explain why the rule seems to
+	// be broken.
 	Complete Needs = 1 << 1
 
 	// Clock: packets have times.
@@ -82,7 +82,7 @@ type Rule struct {
 // Rules returns all rules, in the order of the documentation.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// byID finds a rule. The table never changes.
+// byID finds a rule by its ID. It never changes.
 var byID = func() map[RuleID]*Rule {
 	m := make(map[RuleID]*Rule, len(rules))
 	for i := range rules {
@@ -91,7 +91,7 @@ var byID = func() map[RuleID]*Rule {
 	return m
 }()
 
-// UnknownRuleError says that no rule has a name.
+// UnknownRuleError says that there is no rule with this ID.
 type UnknownRuleError struct{ ID RuleID }
 
 // Error names the rules that are similar.

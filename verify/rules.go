@@ -113,7 +113,7 @@ const (
 	cnpPacing   RuleID = "cnp-pacing"
 )
 
-// What rules need of a capture: the values of [Rule.Needs].
+// These are shorter names for values of [Rule.Needs].
 const (
 	anywhere    = Nothing
 	whole       = Complete
@@ -121,10 +121,10 @@ const (
 	wholeAtHost = Where | Complete
 )
 
-// noSection stands for the section of a rule that the standard has no words for.
+// noSection is the section of a rule that is not in the standard.
 const noSection = "–"
 
-// rules is the one table of rules. docs/verify-rules.md is made of it.
+// rules is the table of all rules. The tables in docs/verify-rules.md are generated from it.
 var rules = []Rule{
 	{headerShort, "9.6", Headers, Error, anywhere, "A packet is as long as the headers of its opcode and the ICRC."},
 	{headerOpcode, "9.2.1", Headers, Error, anywhere, "The opcode is not a reserved one."},

@@ -31,13 +31,13 @@ type step struct {
 	id    uint16
 	f     bth.Fields
 
-	path *frame.Path // another than that of its end
+	path *frame.Path // nil: the path of its sender
 
 	bits func([]byte)        // changes BTH to pad, before the ICRC is computed
 	wire func([]byte) []byte // changes the frame
 }
 
-// scene is a dialogue, right as it is made, that a test breaks.
+// scene is a dialogue of two ends. It breaks no rule until a test changes it.
 type scene struct {
 	t     testing.TB
 	now   time.Duration
@@ -47,7 +47,7 @@ type scene struct {
 
 var addresses = [2]bth.GID{bth.GIDFrom(netip.MustParseAddr("10.0.0.1")), bth.GIDFrom(netip.MustParseAddr("10.0.0.2"))}
 
-// numbers are the queue pairs of the ends, start the PSN each begins with.
+// numbers has the queue pair numbers of the ends, and start the first PSN of their requests.
 var (
 	numbers = [2]bth.QPN{0x11, 0x22}
 	start   = [2]bth.PSN{0xFFFFF0, 0x100}
@@ -133,10 +133,10 @@ func (s *scene) drop(names ...string) {
 	}
 }
 
-// until removes all packets behind one.
+// until removes all packets behind the one with this name.
 func (s *scene) until(name string) { s.steps = s.steps[:s.index(name)+1] }
 
-// again sends a copy of a packet some time after another.
+// again adds a copy of the packet name at time d after the packet after.
 func (s *scene) again(name, after string, d time.Duration) *step {
 	p := *s.step(name)
 	p.name = name + "-copy"
@@ -170,7 +170,7 @@ func (s *scene) every(from int, f func(*step)) {
 	}
 }
 
-// frame builds the frame of a packet as it is seen at an end.
+// frame builds the frame of a packet as it is captured at an end.
 func (s *scene) frame(p *step, at int) []byte {
 	path := s.paths[p.from]
 	if p.path != nil {
@@ -246,13 +246,13 @@ func reth(va uint64, n int) *bth.RETHFields {
 	return &bth.RETHFields{VA: va, RKey: 0x4411, DMALen: uint32(n)}
 }
 
-// The codes of the handshake, and what they amount to.
+// The codes of the handshake.
 const (
 	ackTimeout = 14 // 67 ms
 	rnrCode    = 20 // 10.24 ms
 )
 
-// rightScene is a dialogue in which everything there is happens, and nothing is wrong.
+// rightScene returns a scene with all kinds of packets and events that breaks no rule.
 func rightScene(t testing.TB) *scene {
 	s := emptyScene(t)
 	s.handshake()
@@ -290,7 +290,7 @@ func (s *scene) handshake() {
 	s.datagram("rtu", active, &cm.RTU{Header: cm.Header{TID: 77}, LocalID: 0xA1, RemoteID: 0xB1})
 }
 
-// messages are one of each kind.
+// messages adds a message of each kind.
 func (s *scene) messages() {
 	s.request("send-first", active, 0, bth.RCSendFirst, bth.Fields{Payload: bytesOf(mtu)})
 	s.request("send-middle", active, 1, bth.RCSendMiddle, bth.Fields{Payload: bytesOf(mtu)})
@@ -317,7 +317,7 @@ func (s *scene) atomicAck(name string, n, msn int, value uint64) *step {
 	return s.response(name, passive, n, bth.RCAtomicAck, bth.AckNoCredits, msn, bth.Fields{AtomicAckETH: &bth.AtomicAckETHFields{Value: value}})
 }
 
-// losses are a NAK, an RNR NAK, a timeout, and a lost answer to an atomic.
+// losses adds a NAK, an RNR NAK, a timeout, and an atomic whose response is lost.
 func (s *scene) losses() {
 	s.request("lost", active, 10, bth.RCSendOnly, bth.Fields{Payload: bytesOf(8)}).lost = true
 	s.request("behind", active, 11, bth.RCSendOnly, bth.Fields{Payload: bytesOf(12)})
@@ -348,7 +348,7 @@ func (s *scene) losses() {
 	s.atomicAck("add-4-ack", 16, 12, 13)
 }
 
-// readsAgain is a READ of which a response is lost.
+// readsAgain adds a READ that loses a response.
 func (s *scene) readsAgain() {
 	s.request("read2", active, 17, bth.RCReadRequest, bth.Fields{RETH: reth(0x30000, 3000)})
 	s.response("read2-1", passive, 17, bth.RCReadResponseFirst, bth.AckNoCredits, 13, bth.Fields{Payload: bytesOf(mtu)})
@@ -359,7 +359,7 @@ func (s *scene) readsAgain() {
 	s.response("read2-3-again", passive, 19, bth.RCReadResponseLast, bth.AckNoCredits, 13, bth.Fields{Payload: bytesOf(952)})
 }
 
-// others are an ATOMIC WRITE, a request of the passive end, a congestion mark, and what has no connection.
+// others adds an ATOMIC WRITE, a request of the passive end, congestion marks, and packets of UC and UD.
 func (s *scene) others() {
 	s.request("awrite", active, 20, bth.RCAtomicWrite, bth.Fields{RETH: reth(0x40000, 8), Payload: bytesOf(8)})
 	s.response("awrite-ack", passive, 20, bth.RCReadResponseOnly, bth.AckNoCredits, 14, bth.Fields{})
@@ -392,7 +392,7 @@ func (s *scene) farewell() {
 	s.refusals()
 }
 
-// refusals are a request that is refused after an MRA, a REP that is refused, a request that nobody answers, and the question for a queue pair for datagrams.
+// refusals adds a REQ that is rejected after an MRA, a REP that is rejected, a REQ without an answer, and a SIDR_REQ with its answer.
 func (s *scene) refusals() {
 	s.datagram("req2", active, s.connect(79, 0xA3, 0x33))
 	s.datagram("mra2", passive, &cm.MRA{Header: cm.Header{TID: 79}, LocalID: 0xB3, RemoteID: 0xA3, Of: cm.OfREQ, ServiceTimeout: 21})
@@ -431,7 +431,7 @@ func unexplained(r *Report) (all []string, byRule map[RuleID]int) {
 	return all, byRule
 }
 
-// TestRightScene: nothing is found in a right dialogue, wherever it was captured, and nothing is called a departure.
+// TestRightScene: a right scene has no findings and no departures, wherever it was captured.
 func TestRightScene(t *testing.T) {
 	for at, name := range []string{"active", "passive"} {
 		r := rightScene(t).judge(at, Config{})

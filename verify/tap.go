@@ -7,10 +7,10 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Tap judges what goes through port while it goes, and fails the test as soon as a packet breaks a rule of the standard, unless a
-// known departure explains it or it is a note. The packets are captured as they are sent and as they arrive, so all
-// rules apply. The Port that is returned takes the place of port. With faults, put the tap around them, or
-// between them and the device for what the device itself does.
+// Tap returns a Port that passes all packets on to and from port, and judges them. It fails the test as soon as a packet breaks a rule
+// with severity warning or error, unless a known departure explains it. The direction of each packet is known, so all rules apply. If
+// the test also injects faults, wrap the Port with the faults to judge the packets on the wire. To judge only what the device does,
+// put the tap between the device and the faults.
 func Tap(t T, port link.Port, cfg Config) link.Port {
 	t.Helper()
 	cfg.Directions, cfg.Complete, cfg.Dropped, cfg.Live = true, true, false, true

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// TestTap: a test fails with the packet that breaks a rule, when it is sent and when it arrives, and not before.
+// TestTap: a test fails when a packet breaks a rule, at the port that sends it and at the port that receives it, and not before.
 func TestTap(t *testing.T) {
 	hub := mem.NewHub(mem.Config{MTU: 1500})
 	var at [2]recorder

@@ -12,8 +12,7 @@ import (
 // maxListed is how many findings of a rule the text lists.
 const maxListed = 10
 
-// WriteText prints the report: a verdict, the findings, what is known of them, what the capture cannot tell, the connections
-// and the times.
+// WriteText prints the report: the verdict, the findings, the known departures, the limits, the connections and the times.
 func (r *Report) WriteText(out io.Writer) error {
 	w := &errWriter{w: out}
 	fmt.Fprintf(w, "%s: %s, %d packets", cmp.Or(strings.Join(r.Files, " "), "-"), r.verdict(), r.Packets)
@@ -196,7 +195,7 @@ func (r *Report) writeTimes(w io.Writer) {
 	}
 }
 
-// RulesText returns the table of rules and departures as Markdown, which is docs/verify-rules.md from its first table on.
+// RulesText returns the tables of rules and departures as Markdown. It is the part of docs/verify-rules.md from the first table on.
 func RulesText() string {
 	var b strings.Builder
 	var group Group

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// LatencyKind names a time that is measured.
+// LatencyKind names a kind of time that the Verifier measures.
 type LatencyKind string
 
-// The times.
+// The kinds of times.
 const (
 	AckLatency     LatencyKind = "acknowledgement" // from the latest transmission of a request to its ACK
-	ReadLatency    LatencyKind = "read"            // to the first response
-	AtomicLatency  LatencyKind = "atomic"
-	NAKGeneration  LatencyKind = "nak-generation" // from the request behind the gap to the NAK
-	NAKReaction    LatencyKind = "nak-reaction"   // from the NAK to the request again
-	Retransmission LatencyKind = "retransmission" // from a transmission of a request to the next
-	RNRWait        LatencyKind = "rnr-wait"       // from the RNR NAK to the request again
+	ReadLatency    LatencyKind = "read"            // from the latest transmission of a READ to its first response
+	AtomicLatency  LatencyKind = "atomic"          // from the latest transmission of an atomic to its response
+	NAKGeneration  LatencyKind = "nak-generation"  // from the request behind the gap to the NAK
+	NAKReaction    LatencyKind = "nak-reaction"    // from the NAK to the retransmission of the request
+	Retransmission LatencyKind = "retransmission"  // from a transmission of a request to the next
+	RNRWait        LatencyKind = "rnr-wait"        // from the RNR NAK to the retransmission of the request
 )
 
 var latencyKinds = []LatencyKind{AckLatency, ReadLatency, AtomicLatency, NAKGeneration, NAKReaction, Retransmission, RNRWait}
@@ -32,7 +32,7 @@ type Latency struct {
 	Most   time.Duration `json:"most_ns"`
 }
 
-// timed notes a time of a connection.
+// timed records a time of a connection.
 func (h *half) timed(k LatencyKind, d time.Duration) {
 	h.v.times.add(k, d)
 	if h.v.cfg.Timed != nil {
@@ -43,7 +43,7 @@ func (h *half) timed(k LatencyKind, d time.Duration) {
 // latencies collects times.
 type latencies map[LatencyKind]*samples
 
-// samples are times; of very many, every second, fourth, … is kept.
+// samples are the times of one kind. If there are more than maxSamples, only every second, fourth, … time is kept.
 type samples struct {
 	kept        []time.Duration
 	count, step int
@@ -76,7 +76,7 @@ func (l *latencies) add(k LatencyKind, d time.Duration) {
 	s.count++
 }
 
-// distributions returns the distributions of all times there are.
+// distributions returns the distribution of each kind of time that was measured.
 func (l latencies) distributions() (all []Latency) {
 	for _, k := range latencyKinds {
 		s := l[k]
@@ -90,7 +90,7 @@ func (l latencies) distributions() (all []Latency) {
 	return all
 }
 
-// finish ends the halves of connections and fills the report.
+// finish adds the path MTUs, the missing PSNs, the times and the spacing of CNPs to the report.
 func (v *Verifier) finish() {
 	for _, h := range v.order {
 		if h.flow.half != h {

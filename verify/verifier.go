@@ -14,70 +14,70 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Config changes how captures are judged. The zero value is a good one.
+// Config changes how captures are judged. The zero value suits most captures.
 type Config struct {
-	Rules  []RuleID // judge by these only; nil: by all
-	Ignore []RuleID // but not by these
+	Rules  []RuleID // apply these rules only; nil: all rules
+	Ignore []RuleID // do not apply these rules
 
 	// Strict counts known departures and extensions like other findings.
 	Strict bool
 
-	// At are addresses of the host that the capture was made on: what has one of them as its source
-	// was captured as it was sent, and what has one of them as its destination as it arrived. Nothing may get lost between the
-	// host and the place of the capture. It implies Complete, unless Dropped is set.
+	// At has the addresses of the host on which the capture was made. A packet from one of them was captured as it was sent, and a
+	// packet to one of them was captured as it arrived. No packet may get lost between the host and the place of the capture. At
+	// implies Complete, unless Dropped is set.
 	At []netip.Addr
 
-	// Directions says the same of all packets whose direction is in the files: that of pcapng, and of
-	// captures of "any" on Linux.
+	// Directions does the same as At for all packets whose direction is in the files. Files in pcapng and captures of the Linux
+	// interface "any" have directions.
 	Directions bool
 
-	// Complete says that the capture has every packet that passed its place. Rules that need this are applied then; without it,
-	// what they would find is a [Limit]. If the files show that a packet is missing, they are not complete, whatever is said here.
+	// Complete says that the capture has every packet that passed its place. Without it, a finding that a missing packet would
+	// explain becomes a [Limit]. If the files show that a packet is missing, Complete has no effect.
 	Complete bool
 
-	// Dropped says that the capture has lost packets, as tcpdump does that prints "packets dropped by kernel".
+	// Dropped says that the capture has lost packets. Set it if tcpdump printed "packets dropped by kernel".
 	Dropped bool
 
-	// CNPInterval is the least time between two CNPs of one CNPScope; 0: there is none.
+	// CNPInterval is the least time between two CNPs of one CNPScope; 0: any time is permitted. An empty CNPScope is ByQueuePair.
 	CNPInterval time.Duration
 	CNPScope    Scope
 
-	// Counters are compared with what the capture shows: exactly where it was made on the host that counted and is complete. Elsewhere a
-	// host has sent at least what was seen.
+	// Counters are compared with the events that the capture shows. They have to agree exactly if the capture is complete and was made
+	// on the host that counted. Otherwise a host must have sent at least what the capture shows.
 	Counters []HostCounters
 
-	// Found is called with each finding at once. The finding is valid until it returns. If the capture turns out to be incomplete,
-	// a finding of a rule that needs a complete one may be missing in the report.
+	// Found is called with each finding at once. The finding is valid until Found returns. If a later packet shows that the capture is
+	// not complete, the report may lack findings with which Found was called.
 	Found func(*Finding)
 
-	// Slack is how much longer than usual a host takes to act on what arrives, or to be reached from the place of the capture: a requester
-	// that has sent on meanwhile does so by no fault of its own.
+	// Slack is how much longer than usual a host may take until it acts on a packet. It includes the time from the place of the capture
+	// to the host. In that time a requester may do what a packet that is already captured forbids.
 	Slack time.Duration
 
-	// Timed is called with each time that is measured, and the address of the requester of the
-	// connection, for those who want more than the distributions of a report.
+	// Timed is called with each time that is measured, and the address of the requester of the connection. The report has only the
+	// distributions of these times.
 	Timed func(requester netip.Addr, kind LatencyKind, d time.Duration)
 
-	// Live says that the packets come from a link.Port, as they pass it: none can be missing.
+	// Live says that the packets are captured as they pass a link.Port, so that no packet can be missing.
 	Live bool
 }
 
-// Verifier judges packets. Its methods are called by one goroutine at a time, and time does not go back.
+// Verifier judges packets. Only one goroutine at a time may call its methods, and the times of packets must not decrease.
 type Verifier struct {
 	cfg    Config
 	skip   map[RuleID]bool
 	report Report
-	count  map[RuleID]int // findings without and
-	known  map[string]int // with a departure
+	count  map[RuleID]int // findings without a departure
+	known  map[string]int // findings by the ID of their departure
 
 	flows     map[flowKey]*flow
 	byQPN     map[bth.QPN][]*flow
 	order     []*half
-	kept      fifo.Queue[*half]    // a half for each request that it got
+	kept      fifo.Queue[*half]    // for each request that is kept: its half
 	unpaired  map[psnBlock][]*half // those without responses
 	announced int                  // entries of unpaired
 	limits    map[limitKey]int     // index in report.Limits
-	limited   map[LimitKind]int
+	limited   map[LimitKind]int    // how many elements of report.Limits have this kind
 	doubles   doubles
 	cm        managers
 	words     words
@@ -87,8 +87,8 @@ type Verifier struct {
 	tallies map[bth.GID]*hostTally // of hosts whose counters are known
 	hosts   []*hostTally
 
-	complete bool // nothing is missing in the capture, as far as is known
-	doubted  bool // it was taken to be complete at first, or the file says that it is not
+	complete bool // no packet is missing in the capture, as far as is known
+	doubted  bool // a packet or the file has shown that the capture is not complete
 
 	parsed dissect.Packet
 	now    *packet // being judged
@@ -127,12 +127,12 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// packet is a packet with what the judges need to know of it.
+// packet is a packet with its frame number and the place where it was captured.
 type packet struct {
 	*dissect.Packet
 	frame Frame
-	// out: captured as it was sent, so that what is missing before it was not sent. in: captured
-	// where it arrived. Both are false if the capture does not say.
+	// out says that it was captured at its sender: a packet that is missing before it was not sent. in says that it was captured at
+	// its receiver. Both are false if neither is known.
 	out, in bool
 }
 
@@ -152,7 +152,7 @@ func (v *Verifier) add(file int, d *dissect.Packet) {
 	v.now = p
 	if d.Kind != dissect.Truncated && d.Kind != dissect.Malformed && v.doubles.seen(p) {
 		v.report.Doubles++
-		v.mark(p) // on the way to this place, perhaps
+		v.mark(p) // a switch may have marked it between the two places
 		return
 	}
 	p.out = v.cfg.Directions && d.Direction == pcap.Out || slices.Contains(v.cfg.At, d.Frame.Src.Addr())
@@ -188,7 +188,7 @@ func (v *Verifier) Done() *Report {
 	return &v.report
 }
 
-// way describes where a packet goes.
+// way describes the source and the destination of a packet.
 func way(p *packet) string {
 	f := &p.Frame
 	if f.Info == nil || len(f.Data) == 0 {
@@ -197,18 +197,18 @@ func way(p *packet) string {
 	return fmt.Sprintf("%s > %s qp %v", f.Src.Addr(), f.Dst.Addr(), f.DestQPN())
 }
 
-// find records that the packet being judged breaks a rule. Frames before it that show this come as others.
+// find records that the packet being judged breaks a rule. others are earlier frames that are needed to see this.
 func (v *Verifier) find(id RuleID, others []Frame, format string, args ...any) {
 	v.explain(id, nil, others, format, args...)
 }
 
-// explain is find for what a known departure explains; it is nil if none does.
+// explain is like find, but a known departure d explains the finding. If d is nil, none does.
 func (v *Verifier) explain(id RuleID, d *Departure, others []Frame, format string, args ...any) {
 	v.record(id, d, false, others, format, args...)
 }
 
-// suspect is explain for what a packet that the capture has lost would explain, too: it is a finding if the capture is
-// complete. A known departure explains it in any case.
+// suspect is like explain, but a packet that is missing in the capture would explain the finding, too. If the capture may be
+// incomplete, suspect records a limit instead. A finding that a known departure explains is recorded in any case, unless Strict is set.
 func (v *Verifier) suspect(id RuleID, d *Departure, others []Frame, format string, args ...any) {
 	if v.complete || d != nil && !v.cfg.Strict {
 		v.record(id, d, true, others, format, args...)
@@ -217,15 +217,15 @@ func (v *Verifier) suspect(id RuleID, d *Departure, others []Frame, format strin
 	v.cannotTell(id)
 }
 
-// cannotTell records that a packet breaks a rule, or the capture has lost another one.
+// cannotTell records a limit: either the packet being judged breaks a rule, or another packet is missing in the capture.
 func (v *Verifier) cannotTell(id RuleID) {
 	if !v.skip[id] {
 		v.limitOf(LimitUnseen, id, "", v.now)
 	}
 }
 
-// incomplete notes that the packet being judged shows that another is missing in the capture. What was found because
-// nothing is missing is withdrawn in the end.
+// incomplete notes that, as the packet being judged shows, another packet is missing in the capture. In the end withdraw removes the
+// findings that a missing packet would explain.
 func (v *Verifier) incomplete() {
 	if v.complete && !v.cfg.Live {
 		v.complete, v.doubted = false, true
@@ -243,7 +243,7 @@ func (v *Verifier) dropped(file int, n uint64) {
 	v.report.Limits[v.limits[limitKey{kind: LimitDropped}]].Count += int(min(n, math.MaxInt32)) - 1
 }
 
-// withdraw removes what was found because nothing was missing in the capture, if something is.
+// withdraw removes the findings that a missing packet would explain, if packets turned out to be missing in the capture.
 func (v *Verifier) withdraw() {
 	if !v.doubted {
 		return
@@ -257,7 +257,7 @@ func (v *Verifier) withdraw() {
 	})
 }
 
-// record makes a finding. It is doubtful if a packet that the capture has lost would explain it.
+// record adds a finding to the report. doubtful says that a packet that is missing in the capture would explain it.
 func (v *Verifier) record(id RuleID, d *Departure, doubtful bool, others []Frame, format string, args ...any) {
 	if v.skip[id] {
 		return
@@ -286,7 +286,7 @@ func (v *Verifier) record(id RuleID, d *Departure, doubtful bool, others []Frame
 	v.report.Findings = append(v.report.Findings, f)
 }
 
-// maxLimits is how many flows with a limit of a kind are named.
+// maxLimits is how many limits of one kind name their flow.
 const maxLimits = 100
 
 type limitKey struct {
@@ -295,14 +295,14 @@ type limitKey struct {
 	flow string
 }
 
-// limit records that the capture cannot tell something.
+// limit records a limit of the capture.
 func (v *Verifier) limit(kind LimitKind, flow string, p *packet) { v.limitOf(kind, "", flow, p) }
 
-// limitOf is limit for what concerns one rule.
+// limitOf is like limit, for a limit that concerns one rule.
 func (v *Verifier) limitOf(kind LimitKind, rule RuleID, flow string, p *packet) {
 	k := limitKey{kind, rule, flow}
 	if _, ok := v.limits[k]; !ok && v.limited[kind] >= maxLimits {
-		k.flow = "" // of all others
+		k.flow = "" // one limit for all other flows
 	}
 	if i, ok := v.limits[k]; ok {
 		v.report.Limits[i].Count++
@@ -313,7 +313,7 @@ func (v *Verifier) limitOf(kind LimitKind, rule RuleID, flow string, p *packet) 
 	v.report.Limits = append(v.report.Limits, Limit{Kind: kind, Rule: rule, Flow: k.flow, First: p.frame, Count: 1, Sentence: limitSentences[kind]})
 }
 
-// follow hands a well-formed packet to what judges it among others.
+// follow judges a well-formed packet by the packets before it.
 func (v *Verifier) follow(p *packet) {
 	f := &p.Frame
 	if f.CE() {
