@@ -22,7 +22,7 @@ var All = sync.OnceValue(func() (all []*script.Script) {
 	for _, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
-			panic(err) // it is in the program
+			panic(err) // cannot happen: the file is embedded
 		}
 		s, err := script.Parse(name, string(text))
 		if err != nil {
@@ -33,7 +33,7 @@ var All = sync.OnceValue(func() (all []*script.Script) {
 	return all
 })
 
-// Find returns the script of a name, nil if there is none.
+// Find returns the script with a name, nil if there is none.
 func Find(name string) *script.Script {
 	name = strings.TrimSuffix(name, script.Extension)
 	for _, s := range All() {
@@ -44,7 +44,7 @@ func Find(name string) *script.Script {
 	return nil
 }
 
-// Text returns a script as it is written.
+// Text returns the text of a script.
 func Text(name string) (string, error) {
 	b, err := files.ReadFile(strings.TrimSuffix(name, script.Extension) + script.Extension)
 	return string(b), err
