@@ -17,7 +17,7 @@ import (
 	"github.com/goroce/roce/script"
 )
 
-// What cannot be sent as the script says is an error with a place, and never sent as something else.
+// If a packet cannot be sent as the script says, the result is an error with a position, and no other packet is sent in its place.
 func TestUnsendable(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"send SEND_ONLY len=9001\n", "x.script:2:1: 9001 bytes of payload, at most 9000"},
@@ -42,7 +42,7 @@ func TestUnsendable(t *testing.T) {
 	}
 }
 
-// The end of the context ends a script in which nothing waits.
+// A script that never waits ends when its context ends.
 func TestEndlessLoop(t *testing.T) {
 	for _, body := range []string{"pass", "set n=1", "send CNP", "send CNP times 100000"} {
 		const deep = 4
@@ -118,7 +118,7 @@ func (f *fake) send(op bth.Opcode, to bth.QPN, n int) {
 	}
 }
 
-// A packet with the right numbers from another host is not the one that is expected.
+// A packet from another host does not match, even if it has the right queue pair and PSN.
 func TestAnotherHost(t *testing.T) {
 	for _, tt := range []struct{ from, want string }{
 		{"10.0.0.1", ""},
@@ -141,7 +141,7 @@ func TestAnotherHost(t *testing.T) {
 	}
 }
 
-// No packet of a peer brings a script down, whatever its opcode and length.
+// No packet of a peer makes a script panic, whatever its opcode and length.
 func TestAnyPacket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, hub := wireOf(t, mem.Config{})
@@ -167,7 +167,7 @@ func TestAnyPacket(t *testing.T) {
 	})
 }
 
-// A peer that sends more than a script keeps does not hide a packet from it.
+// A script fails if the peer sends more packets than it keeps. It does not drop any silently.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, hub := wireOf(t, mem.Config{})
@@ -194,7 +194,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// Two scripts on one host have queue pairs of their own.
+// Two scripts on one host have different queue pair numbers.
 func TestTwoSessions(t *testing.T) {
 	w, _ := wireOf(t, mem.Config{})
 	var seen [2]uint64

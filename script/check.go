@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// vars are the variables that have a value at a place of a script.
+// vars are the variables that have a value at the statement being parsed.
 type vars struct {
 	names   []string // in the order of their definitions, for errors
 	numbers map[string]bool
-	packets map[string][]kind // what each can be; nil: not known
+	packets map[string][]kind // the kinds that the packet can be of; nil: not known
 }
 
 // predefined are the variables that a connection sets, with their fields.
@@ -23,7 +23,7 @@ func newVars() vars {
 	return vars{names: []string{"mem", "peer", "own"}, numbers: map[string]bool{}, packets: map[string][]kind{}}
 }
 
-// name notes a variable.
+// name adds the name of a variable.
 func (v *vars) name(name string) {
 	if !slices.Contains(v.names, name) {
 		v.names = append(v.names, name)
@@ -40,7 +40,7 @@ func (v *vars) packet(name string, kinds []kind) {
 	v.packets[name] = append(v.packets[name], kinds...)
 }
 
-// known checks that the variables of an expression have values.
+// known checks that each variable of an expression has a value.
 func (p *parser) known(e *expr) error {
 	for i := range e.terms {
 		if t := &e.terms[i]; t.name != "" {
@@ -99,7 +99,7 @@ func (e *expr) constant() (v uint64, ok bool) {
 	return v, err == nil && !e.relative
 }
 
-// fit checks that a constant fits into so many bits: with more, a packet would not have it.
+// fit checks that a constant fits into a field with this number of bits.
 func (e *expr) fit(key string, bits int) error {
 	if v, ok := e.constant(); ok && bits < 64 && v>>bits != 0 {
 		return errAt(e.pos, "%s=%s does not fit into %d bits", key, number(v), bits)
@@ -107,7 +107,7 @@ func (e *expr) fit(key string, bits int) error {
 	return nil
 }
 
-// fits checks a setting that is a constant.
+// fits checks the value of a setting, if it is a constant.
 func (c *connectStep) fits(a *arg) error {
 	v, ok := a.e.constant()
 	switch {
@@ -122,7 +122,7 @@ func (c *connectStep) fits(a *arg) error {
 	return nil
 }
 
-// fitKind checks that a constant fits into a field of packets of a kind.
+// fitKind checks that a constant fits into the field key of packets of kind k.
 func (e *expr) fitKind(k *kind, key string) error {
 	if k.mad != "" {
 		v, ok := e.constant()
@@ -143,7 +143,7 @@ func (e *expr) fitKind(k *kind, key string) error {
 	return nil
 }
 
-// once checks that a word was not there before.
+// once checks that a word is not in the statement twice.
 func once(seen map[string]bool, t *token, word string) error {
 	if seen[word] {
 		return errAt(t.pos, "%s is there twice", word)
@@ -152,5 +152,5 @@ func once(seen map[string]bool, t *token, word string) error {
 	return nil
 }
 
-// payloadKeys are the fields that append to the payload, as often as they are there.
+// payloadKeys are the fields that append to the payload. A statement may have each of them several times.
 var payloadKeys = []string{"len", "u8", "u16", "u32", "u64", "zeros", "hex", "text"}

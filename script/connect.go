@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/cm"
 )
 
-// connection is what the connection manager knows of the script's connection.
+// connection is the state of the script's connection in the connection manager.
 type connection struct {
 	tr       bth.Transport
 	made     bool
@@ -37,7 +37,7 @@ type connection struct {
 	peerQPN  bth.QPN
 }
 
-// defaultPort is rping's.
+// defaultPort is the default port of rping.
 const defaultPort = 7174
 
 func (c *connectStep) run(s *Session, at *Step) error {
@@ -90,9 +90,9 @@ func mtuOf(bytes uint64) (bth.MTU, bool) {
 	return 0, false
 }
 
-// settings reads those of a connection by the connection manager or out of band.
+// settings applies the settings of a connection that is made by the connection manager or out of band.
 func (s *Session) settings(c *connectStep) error {
-	s.own, s.first, s.theirs = s.madeUpQPN(), 0x000100, 0x000800
+	s.own, s.first, s.theirs = s.qpnFromTime(), 0x000100, 0x000800
 	x := &s.conn
 	x.passive = c.passive
 	x.port, x.reads, x.depth, x.retry, x.rnr, x.timeout, x.mtu = defaultPort, 16, 16, 7, 7, 18, bth.MTU1024
@@ -156,7 +156,7 @@ func (s *Session) settings(c *connectStep) error {
 	return nil
 }
 
-// prepare fills in the fields that a well-behaved peer gives a message now.
+// prepare sets the fields of a message to the values that a correct peer would send now.
 func (c *connection) prepare(s *Session, m cm.Message) {
 	switch m := m.(type) {
 	case *cm.REQ:
@@ -168,7 +168,7 @@ func (c *connection) prepare(s *Session, m cm.Message) {
 		m.RetryCount, m.RNRRetryCount, m.PKey, m.MTU, m.FlowControl = c.retry, c.rnr, bth.DefaultPKey, c.mtu, true
 		m.Primary = cm.Path{LocalLID: cm.PermissiveLID, RemoteLID: cm.PermissiveLID, LocalGID: c.own, RemoteGID: c.peer, HopLimit: 64, AckTimeout: c.timeout}
 		h := cm.IPHeader{SrcPort: 40000, Src: c.src, Dst: c.dst}
-		h.Put(m.Private[:]) // fails for addresses of two families only, and a wire has one
+		h.Put(m.Private[:]) // fails only if the addresses are of two families; both addresses of a wire are of one
 		copy(m.Private[cm.IPHeaderLen:], c.priv)
 	case *cm.REP:
 		m.TID, m.LocalID, m.RemoteID, m.QPN, m.StartingPSN = c.tid, c.local, c.remote, c.qpn, c.psn
@@ -204,7 +204,8 @@ func (c *connection) prepare(s *Session, m cm.Message) {
 	}
 }
 
-// private gives a message private data: hexadecimal, or text. That of a REQ is behind the RDMA-IP header.
+// private sets the private data of a message from a hexadecimal value (private=) or from a text (text=). In a REQ and a SIDR_REQ it is
+// behind the RDMA-IP header.
 func (c *connection) private(m cm.Message, t *token) error {
 	b := []byte(t.text)
 	if t.key == "private" {
@@ -221,7 +222,7 @@ func (c *connection) private(m cm.Message, t *token) error {
 	return setPrivate(m, b, at)
 }
 
-// learn takes over what a message of the peer says about the connection.
+// learn updates the state of the connection from a message of the peer.
 func (s *Session) learn(m cm.Message) {
 	c := &s.conn
 	switch m := m.(type) {
@@ -242,13 +243,12 @@ func (s *Session) learn(m cm.Message) {
 	}
 }
 
-// Repetitions of messages that are not answered.
 const (
-	cmTries = 8
-	cmPause = time.Second
+	cmTries = 8           // how often exchange sends a message
+	cmPause = time.Second // how long it waits for an answer each time
 )
 
-// exchange sends a message until an answer comes.
+// exchange sends a message, again each cmPause, until a message comes for which answered returns true.
 func (s *Session) exchange(m cm.Message, answered func(cm.Message) bool) (*Heard, error) {
 	for range cmTries {
 		if err := s.inject(madPacket(m), 0, false); err != nil {
@@ -294,7 +294,7 @@ func (s *Session) dialCM() error {
 	return s.inject(madPacket(rtu), 0, false)
 }
 
-// beginManual gets ready for messages that the script sends and expects itself.
+// beginManual prepares a connection whose handshake the script does with its own statements.
 func (s *Session) beginManual(passive bool) error {
 	s.identify()
 	s.closers = append(s.closers, s.hangUp)
@@ -304,11 +304,11 @@ func (s *Session) beginManual(passive bool) error {
 	return nil
 }
 
-// madeUpQPN is a queue pair number of the time. Another script on this host, or the one before, may have the same peer: what
-// that sends to the other's queue pair is nothing to this one.
-func (s *Session) madeUpQPN() bth.QPN { return 0x5C0000 | bth.QPN(s.begun.UnixNano()>>10)&0xFFFF }
+// qpnFromTime makes a queue pair number from the time at which the session began. Another script on this host, now or just before, may have
+// the same peer. It has another number, so this session ignores the packets that the peer sends to it.
+func (s *Session) qpnFromTime() bth.QPN { return 0x5C0000 | bth.QPN(s.begun.UnixNano()>>10)&0xFFFF }
 
-// identify chooses the IDs of the connection: of the time, so that no earlier script's are taken for it.
+// identify makes the IDs of the connection from the time, so that they differ from those of earlier scripts.
 func (s *Session) identify() {
 	s.conn.local = cm.CommID(s.begun.UnixNano()>>10) | 1
 	s.conn.tid = uint64(s.begun.UnixNano())
@@ -342,7 +342,7 @@ func (s *Session) acceptCM() error {
 	return nil
 }
 
-// takeREQ waits for a connection request; other messages are passed over.
+// takeREQ waits for a REQ, and drops other messages.
 func (s *Session) takeREQ() (*Heard, error) {
 	for deadline := time.Now().Add(3 * s.opts.Timeout); time.Now().Before(deadline); {
 		h, err := s.take(true, deadline, every)
@@ -359,10 +359,10 @@ func (s *Session) takeREQ() (*Heard, error) {
 	return nil, errors.New("no client connects")
 }
 
-// hangUpLimit is how long the answer to a DREQ is waited for at the end.
+// hangUpLimit is how long hangUp waits for the answer to its DREQ.
 const hangUpLimit = 300 * time.Millisecond
 
-// hangUp ends the connection, so that the peer keeps nothing of it.
+// hangUp ends the connection with a DREQ or DREP, so that the peer releases it. It is called when the session is closed.
 func (s *Session) hangUp() error {
 	c := &s.conn
 	if c.over || c.remote == 0 {
@@ -388,7 +388,7 @@ func (s *Session) hangUp() error {
 			if h.MAD.Attribute() == cm.AttrDREP {
 				return true
 			}
-			if d, ok := h.MAD.(*cm.DREQ); ok { // both at the same time
+			if d, ok := h.MAD.(*cm.DREQ); ok { // both ends have sent a DREQ at the same time
 				m := new(cm.DREP)
 				c.prepare(s, m)
 				m.TID = d.TID

@@ -8,11 +8,11 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// nakNames are the words of outcomes.
+// nakNames are the names of NAKs in outcomes.
 var nakNames = map[bth.Syndrome]string{bth.NAKSequence: "NAK sequence", bth.NAKInvalidRequest: "NAK invalid", bth.NAKRemoteAccess: "NAK access",
 	bth.NAKRemoteOp: "NAK operation"}
 
-// describe puts an answer into words; its PSN is relative to the first packet of the script.
+// describe describes a response as outcomes do. Its PSN is relative to the first packet of the script.
 func (s *Session) describe(p *frame.Packet) string {
 	at := fmt.Sprintf("%+d", p.PSN().Sub(s.first))
 	f := p.Info.Flags
@@ -43,10 +43,10 @@ func (s *Session) describe(p *frame.Packet) string {
 	return fmt.Sprintf("%s %s msn %d", name, at, p.MSN())
 }
 
-// text describes a packet for people: what an expect line would say.
+// text describes a packet of the peer in the words of an expect statement.
 func (s *Session) text(h *Heard) string { return s.textOf(h, false) }
 
-// textOf is text for a packet of the script itself, or of the peer.
+// textOf is like text. own says that the script has sent the packet.
 func (s *Session) textOf(h *Heard, own bool) string {
 	if h.MAD != nil {
 		return h.MAD.String()

@@ -13,18 +13,18 @@ type packet struct {
 	op       bth.Opcode
 	psn      bth.PSN
 	mad      bool
-	noICRC   bool // the body has it, or there is none
+	noICRC   bool // the wire appends no ICRC
 	badICRC  bool
-	badSum   bool
+	badSum   bool // the UDP checksum is wrong
 	from     Origin
-	src, dst *byte  // nil: not another one
-	sport    uint16 // 0: as usual
-	ttl      *uint8 // nil: as usual
+	src, dst *byte  // last byte of another address; nil: the address is as usual
+	sport    uint16 // 0: the port is as usual
+	ttl      *uint8 // nil: the TTL is as usual
 	tos      uint8
 }
 
-// disguised reports whether the packet has headers of IP and UDP that a well-behaved host would not give it.
-func (p *packet) disguised() bool {
+// needsRaw reports whether the packet has fields in the headers of IP and UDP that only a driver with full access to the headers can send.
+func (p *packet) needsRaw() bool {
 	return p.badSum || p.from != FromPeer || p.src != nil || p.dst != nil || p.sport != 0 || p.ttl != nil
 }
 
@@ -61,7 +61,7 @@ type draft struct {
 	srqn        bth.SRQN
 	feth        bth.FETHFields
 	payload     []byte
-	ext         []byte // extended headers instead of the opcode's
+	ext         []byte // extended headers that replace those of the opcode
 	extSet      bool
 	cut         int
 	cutSet      bool
@@ -74,7 +74,7 @@ func (d *draft) pattern(n int) {
 	}
 }
 
-// word sets a field whose value is no number.
+// word sets a field whose value is not a number. known is false if t is another field.
 func (d *draft) word(t *token) (known bool, err error) {
 	switch t.key {
 	case "icrc", "udpsum":
@@ -104,7 +104,7 @@ func (d *draft) word(t *token) (known bool, err error) {
 	return true, nil
 }
 
-// wordKeys are the keys of word.
+// wordKeys are the fields that word sets.
 var wordKeys = map[string]string{
 	"icrc": "ok or bad", "udpsum": "UDP checksum: ok (none) or bad", "ext": "extended headers in hexadecimal instead of the opcode's; \"\" for none",
 	"hex": "payload in hexadecimal", "text": "payload as text",
@@ -121,7 +121,7 @@ func parseHex(t *token) ([]byte, error) {
 	return b, nil
 }
 
-// build writes the packet.
+// build encodes the packet.
 func (d *draft) build() (*packet, error) {
 	if len(d.payload) > maxPayload {
 		return nil, fmt.Errorf("%d bytes of payload, at most %d", len(d.payload), maxPayload)

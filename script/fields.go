@@ -11,14 +11,14 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// field is a field of a packet by the name it has in scripts.
+// field is a field of a packet.
 type field struct {
-	name string
-	bits int           // of a value that is sent
-	flag bool          // a word without value: present is 1
-	in   bth.HeaderSet // the header it belongs to; 0: every packet has it
-	get  func(p *frame.Packet) uint64
-	put  func(p *draft, v uint64) // nil: only what comes has it
+	name string                       // in scripts
+	bits int                          // width of the value
+	flag bool                         // scripts name it without a value, which sets it to 1
+	in   bth.HeaderSet                // the headers that have it; 0: every packet has it
+	get  func(p *frame.Packet) uint64 // nil: scripts can only send it
+	put  func(p *draft, v uint64)     // nil: scripts can only expect it
 	help string
 }
 
@@ -39,7 +39,7 @@ func putFlag(f bth.BTHFlags) func(*draft, uint64) {
 	}
 }
 
-// fields are all of them, in the order of documentation.
+// fields are all fields, in the order of the documentation.
 var fields = []field{
 	{"psn", 24, false, 0, func(p *frame.Packet) uint64 { return uint64(p.PSN()) }, func(d *draft, v uint64) { d.f.BTH.PSN = bth.PSN(v) },
 		"PSN; with a sign relative to the first one of its direction"},
@@ -84,7 +84,7 @@ var fields = []field{
 	{"dst", 8, false, 0, nil, func(d *draft, v uint64) { d.dst = new(byte(v)) }, "last byte of another destination address"},
 }
 
-// maxPayload bounds the payload of a template: what fits into a datagram.
+// maxPayload bounds the payload of a packet that a script sends: a jumbo frame has room for it.
 const maxPayload = 9000
 
 // fieldOf finds a field by name.
@@ -96,7 +96,7 @@ func fieldOf(name string) *field {
 	return &fields[i]
 }
 
-// of reports whether packets of a kind have the field.
+// of reports whether packets of kind k have the field.
 func (f *field) of(k *kind) bool { return f.in == 0 || k.any || k.op.Info().Headers&f.in != 0 }
 
 // holds returns an error if the field cannot have the value.
@@ -113,7 +113,7 @@ func (f *field) holds(v uint64, at Pos) error {
 // has reports whether a packet has the field.
 func (f *field) has(p *frame.Packet) bool { return f.in == 0 || p.Info.Headers&f.in != 0 }
 
-// payloadField reads "u32@8" of a captured packet: a number in its payload.
+// payloadField returns the number in the payload of a packet that a name like "u32@8" means: four bytes at offset 8.
 func payloadField(p *frame.Packet, name string) (v uint64, ok bool) {
 	width, at, ok := strings.Cut(name, "@")
 	n := map[string]int{"u8": 1, "u16": 2, "u32": 4, "u64": 8}[width]
@@ -127,19 +127,19 @@ func payloadField(p *frame.Packet, name string) (v uint64, ok bool) {
 	return 0, false
 }
 
-// A kind is what a name of a packet in a script stands for: an opcode, and for acknowledgements a syndrome.
+// A kind is a class of packets that has a name in scripts: packets with an opcode and, for acknowledgements, with certain syndromes.
 type kind struct {
 	op       bth.Opcode
-	low      bth.Syndrome // of an acknowledgement
-	high     bth.Syndrome
-	ofAck    bool
-	any      bool // any packet
-	mad      string
+	low      bth.Syndrome // the least and
+	high     bth.Syndrome // the largest syndrome of an acknowledgement
+	ofAck    bool         // low and high count
+	any      bool         // any packet
+	mad      string       // name of a message of the connection manager, if it is one
 	cnp      bool
-	syndrome bth.Syndrome // that is sent
+	syndrome bth.Syndrome // the syndrome that send uses
 }
 
-// name is that of the opcode.
+// name returns the name of the opcode.
 func (k *kind) name() string {
 	if n := k.op.Info().Name; n != "" {
 		return n
@@ -158,7 +158,7 @@ var acks = map[string]kind{
 	"NAK_OPERATION": {op: bth.RCAck, ofAck: true, low: bth.NAKRemoteOp, high: bth.NAKRemoteOp, syndrome: bth.NAKRemoteOp},
 }
 
-// kindOf finds what a name stands for on a connection of a transport.
+// kindOf finds the kind that a name means on a connection of transport tr.
 func kindOf(name string, tr bth.Transport) (k kind, ok bool) {
 	if k, ok := acks[name]; ok {
 		return k, true

@@ -56,12 +56,12 @@ const (
 	maxLines = 10000
 )
 
-// line is a line of a script with something on it.
+// line is a line of a script that is not empty.
 type line struct {
 	pos     Pos
-	text    string // without comment and blanks around it
+	text    string // without the comment, and without blanks at both ends
 	tokens  []token
-	comment string // behind #
+	comment string // the text after #
 	indent  bool   // it begins with a blank
 }
 
@@ -145,9 +145,9 @@ func lexToken(file string, number int, text string, i int) (t token, end int, er
 	return t, i, nil
 }
 
-// lex splits a script into lines that have something on them.
+// lex splits a script into lines. It leaves empty lines out.
 func lex(file, text string) (lines []line, err error) {
-	text = strings.TrimPrefix(text, "\uFEFF") // which some editors write
+	text = strings.TrimPrefix(text, "\uFEFF") // some editors write this byte order mark
 	number := 0
 	for s := range strings.Lines(text) {
 		number++

@@ -20,8 +20,8 @@ var mads = map[string]func() cm.Message{
 	"SIDR_REP": func() cm.Message { return new(cm.SIDRREP) },
 }
 
-// madField finds a field of a message: that of the Go struct of package cm, in lower case, or one of a path in it, like
-// "primary.hoplimit".
+// madField finds a field of a message. Its name is that of the field in the Go struct of package cm, in lower case. A field of a nested
+// path has both names, like "primary.hoplimit".
 func madField(m cm.Message, name string) (v reflect.Value, ok bool) {
 	v = reflect.ValueOf(m).Elem()
 	for part := range strings.SplitSeq(name, ".") {
@@ -95,13 +95,13 @@ func setMAD(m cm.Message, name string, value uint64) error {
 	return nil
 }
 
-// kept checks that a field is as wide as its value: some are narrower than their numbers in Go.
+// kept checks that a value fits into its field, by encoding and decoding the message: some fields have fewer bits than their type in Go.
 func kept(m cm.Message, name string, value uint64) error {
 	var b [cm.MADLen]byte
 	m.Put(&b)
 	d, err := cm.DecodeMAD(b[:])
 	if err != nil {
-		return nil // what it may not be, a script may send
+		return nil // a script may also send a message that cannot be decoded
 	}
 	if got, ok := getMAD(d, name); ok && got != value {
 		return fmt.Errorf("%s=%s does not fit", name, number(value))
@@ -109,7 +109,7 @@ func kept(m cm.Message, name string, value uint64) error {
 	return nil
 }
 
-// setPrivate writes the private data of a message, behind the RDMA-IP header of a REQ.
+// setPrivate writes the private data of a message, from byte at on.
 func setPrivate(m cm.Message, b []byte, at int) error {
 	v, ok := madField(m, "private")
 	if !ok {

@@ -48,7 +48,7 @@ func (s *Session) connectTCP(c *connectStep) error {
 		tcp, err = oob.Dial(ctx, net.JoinHostPort(host.String(), strconv.Itoa(int(port))))
 	}
 	if err != nil {
-		return fmt.Errorf("meeting the peer by TCP: %w", err)
+		return fmt.Errorf("connecting to the peer by TCP: %w", err)
 	}
 	s.closers = append(s.closers, tcp.Close)
 	mine := perftest.Dest{OutReads: uint32(s.conn.reads), QPN: s.own, PSN: s.first, RKey: bth.RKey(s.numbers["own.rkey"]), VAddr: s.numbers["own.va"], GID: s.wire.Own}
@@ -64,7 +64,7 @@ func (s *Session) connectTCP(c *connectStep) error {
 	}()
 	var m met
 	ready := false
-	for !ready { // packets may arrive before the last of it
+	for !ready { // receives meanwhile, because packets may arrive before the exchange is complete
 		select {
 		case m = <-done:
 			ready = true

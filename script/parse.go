@@ -33,7 +33,7 @@ func Parse(name, text string) (*Script, error) {
 	return p.s, nil
 }
 
-// Extension is that of files with scripts.
+// Extension is the extension of files with scripts.
 const Extension = ".script"
 
 // parser reads statements from lines.
@@ -50,7 +50,7 @@ type parser struct {
 // maxDepth is how deep blocks can be nested.
 const maxDepth = 8
 
-// block reads statements up to "}", whose opening line is open, or to the end.
+// block reads the statements of a block, whose first line is open, up to "}". If open is nil, it reads to the end of the script.
 func (p *parser) block(open *line) (steps []Step, err error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errAt(open.pos, "blocks are nested deeper than %d", maxDepth)
@@ -134,7 +134,7 @@ func (p *parser) variant(l *line) (v Variant, err error) {
 	return v, errAt(l.pos, "want on PEER: STATEMENT: the colon is missing")
 }
 
-// verbs are the statements and what reads the rest of them.
+// verbs maps the first word of each statement to the function that parses the statement.
 var verbs map[string]func(p *parser, l *line, t []token) (action, error)
 
 func init() {
@@ -165,7 +165,7 @@ func (p *parser) statement(l *line, t []token) (action, error) {
 	return read(p, l, t)
 }
 
-// header reads a line with one text.
+// header returns the parser of a statement that sets a field of the script to one text.
 func header(field func(*Script) *string) func(p *parser, l *line, t []token) (action, error) {
 	return func(p *parser, l *line, t []token) (action, error) {
 		if len(t) != 2 || !t[1].quoted || t[1].assign {
@@ -180,7 +180,7 @@ func header(field func(*Script) *string) func(p *parser, l *line, t []token) (ac
 	}
 }
 
-// simple reads a statement without arguments.
+// simple returns the parser of a statement without arguments.
 func simple(do action) func(p *parser, l *line, t []token) (action, error) {
 	return func(p *parser, l *line, t []token) (action, error) {
 		if len(t) > 1 {
@@ -206,7 +206,7 @@ func (p *parser) number(text string, at Pos) (expr, error) {
 	return e, p.known(&e)
 }
 
-// definable checks that a name can be that of a variable.
+// definable checks that a script may define a variable with this name.
 func definable(name string, at Pos) error {
 	if !validName(name) || strings.ContainsAny(name, ".@") {
 		return errAt(at, "%q is no name of a variable: want letters, digits and _", name)
@@ -217,7 +217,7 @@ func definable(name string, at Pos) error {
 	return nil
 }
 
-// duration reads "50ms".
+// duration parses a time like "50ms".
 func duration(t *token, limit time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(t.text)
 	if err != nil || t.assign || t.quoted {
@@ -232,7 +232,7 @@ func duration(t *token, limit time.Duration) (time.Duration, error) {
 // maxWait bounds waits, so that a script ends.
 const maxWait = 5 * time.Minute
 
-// count reads a number of repetitions.
+// count parses a number from 1 to limit.
 func count(t *token, limit int) (int, error) {
 	n, err := strconv.Atoi(t.text)
 	if err != nil || t.assign || n < 1 || n > limit {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Errors name the line and the column of what is wrong, and say what to write.
+// Errors name the line and the column of the mistake, and say what to write instead.
 func TestErrors(t *testing.T) {
 	const head = "connect verbs rc recv=1\n"
 	for _, tt := range []struct{ text, want string }{
@@ -112,7 +112,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// How an editor writes a file makes no difference: with the ends of lines of other systems, a byte order mark, tabs, letters of any script.
+// The parser accepts the line ends of other systems, a byte order mark, tabs, and letters of any alphabet.
 func TestForms(t *testing.T) {
 	const text = "# Über alles.\ntitle \"日本 \u2026\"\nconnect verbs rc\nloop 2 {\n  wait 1ms # ok\n}\nexpect ACK psn=-1..+1 msn=0..0xffffff\n"
 	want, err := Parse("x.script", text)
@@ -134,7 +134,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Variants replace the statement before them, for the first kind of peer that fits.
+// A variant replaces the statement before it. If several variants apply to a peer, the first one counts.
 func TestVariants(t *testing.T) {
 	s, err := Parse("x.script", `# About it.
 connect verbs rc
@@ -174,7 +174,7 @@ outcome "a" or "c"
 	}
 }
 
-// FuzzParse: no text makes the parser panic or hang, and each error has a place in the text.
+// FuzzParse: no text makes the parser panic or hang, and each error has a position in the text.
 func FuzzParse(f *testing.F) {
 	f.Add("connect verbs rc recv=1\nsend SEND_ONLY psn=+1 ackreq len=100\nexpect NAK|ACK psn=+0..+1 msn=!3 within 5ms as x\n  on rxe 6.1: pass # why\nloop 3 {\nset n=$x.psn-$i\n}\n")
 	f.Add("accept cm port=1 private=\"a b\"\nexpect any order {\nREAD_REQUEST va=*\nSEND_ONLY hex=00\n}\nsend REP mtu=3 primary.hoplimit=1\nraw 0001 noicrc\nexpect no message for 1ms\n")
@@ -196,7 +196,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What is right is not refused: fields that are there twice in the payload, digits in either case, variables of several kinds.
+// The parser accepts repeated fields of the payload, digits in either case, and variables for packets of several kinds.
 func TestRight(t *testing.T) {
 	const head = "connect verbs rc recv=1\n"
 	for _, text := range []string{

@@ -12,14 +12,14 @@ import (
 	"github.com/goroce/roce/cm"
 )
 
-// errDied is the error of a peer that must die and does not.
-var errDied = errors.New("the peer was expected to die of this")
+// errSurvived says that the peer had to die, and did not.
+var errSurvived = errors.New("the peer was expected to die of this")
 
-// play executes steps.
+// play executes steps until one fails.
 func (s *Session) play(steps []Step) error {
 	for i := range steps {
 		st := steps[i].For(s.opts.Peer)
-		if err := context.Cause(s.ctx); err != nil { // a loop may have nothing that waits
+		if err := context.Cause(s.ctx); err != nil { // the steps of a loop may not check ctx themselves
 			return &Error{Pos: st.Pos, Err: err}
 		}
 		before := s.step
@@ -37,30 +37,30 @@ func (s *Session) play(steps []Step) error {
 	return nil
 }
 
-// passStep does nothing: the variant of a step that is left out.
+// passStep does nothing. As a variant it leaves a step out for some peers.
 type passStep struct{}
 
 func (*passStep) run(*Session, *Step) error { return nil }
 
-// diesStep expects that the peer has died. The caller of Run finds out whether it has.
+// diesStep expects that the peer has died. It checks that only for a controlled peer. For others the caller of Run has to check it.
 type diesStep struct{}
 
 func (*diesStep) run(s *Session, _ *Step) error {
 	if s.ctl != nil {
 		if s.settle() == nil {
-			return errDied
+			return errSurvived
 		}
 		return nil
 	}
 	return nil
 }
 
-// settleStep waits until a controlled peer has said all.
+// settleStep waits until a controlled peer has sent all its responses.
 type settleStep struct{}
 
 func (*settleStep) run(s *Session, _ *Step) error { return s.settle() }
 
-// forgetStep drops packets that came and were not expected, and answers that outcome would have.
+// forgetStep drops the packets that have come and were not expected yet, and the responses that the outcome would list.
 type forgetStep struct{}
 
 func (*forgetStep) run(s *Session, _ *Step) error {
@@ -138,7 +138,7 @@ func (o *outcomeStep) run(s *Session, _ *Step) error {
 	return nil
 }
 
-// Mismatch is something that came other than it was expected.
+// Mismatch says that a packet or an outcome is not the expected one.
 type Mismatch struct {
 	Want, Got string
 	Outcome   bool // it is an outcome, not a packet
@@ -146,7 +146,7 @@ type Mismatch struct {
 
 func (m *Mismatch) Error() string { return fmt.Sprintf("came: %s; expected: %s", m.Got, m.Want) }
 
-// fill makes the packet that a template describes.
+// fill builds the packet that a template describes.
 func (s *Session) fill(t *template) (*packet, error) {
 	if t.kind.mad != "" {
 		m, err := s.message(t)
@@ -203,7 +203,7 @@ func (s *Session) fill(t *template) (*packet, error) {
 	return d.build()
 }
 
-// span is how many PSNs a request takes.
+// span returns how many PSNs a request takes.
 func (s *Session) span(op bth.Opcode, d *draft) int {
 	if op.Info().Flags&bth.Read == 0 || s.mtu == 0 {
 		return 1
@@ -221,7 +221,7 @@ func (p *sendStep) run(s *Session, at *Step) error {
 			return err
 		}
 		b.from = p.origin
-		if err := s.inject(b, p.run8, p.behind); err != nil {
+		if err := s.inject(b, p.copies, p.behind); err != nil {
 			return err
 		}
 	}
@@ -233,7 +233,7 @@ func (r *rawStep) run(s *Session, at *Step) error {
 	return s.inject(b, 0, false)
 }
 
-// put queues one copy of a packet and notes it.
+// put queues one copy of a packet on the wire, and records it for the ladder.
 func (s *Session) put(p *packet) error {
 	if p.from == FromPeer {
 		p.from = s.opts.Way.Origin
@@ -242,14 +242,15 @@ func (s *Session) put(p *packet) error {
 	if err := s.wire.queue(p); err != nil {
 		return err
 	}
-	if s.ctl != nil && !p.badSum && p.dst == nil && p.from != FromPeer { // what the target's kernel may drop is not counted
+	if s.ctl != nil && !p.badSum && p.dst == nil && p.from != FromPeer { // the target's kernel may drop the others before the target counts them
 		s.ctl.sent++
 	}
 	s.sent(p)
 	return nil
 }
 
-// inject sends a packet in the way of the session, and lets a controlled peer deal with it.
+// inject sends a packet in the [Way] of the session, and then waits until a controlled peer has handled it. run is the number of copies in
+// one super-packet, if it is more than one. together says that the next packet follows in the same flush.
 func (s *Session) inject(p *packet, run int, together bool) error {
 	one := func() error { return s.put(p) }
 	several := func(n int) error {
@@ -381,7 +382,7 @@ func (e *expectStep) run(s *Session, at *Step) error {
 	return nil
 }
 
-// wanted lists the patterns that nothing fitted yet.
+// wanted lists the patterns that no packet has matched yet.
 func (e *expectStep) wanted(met []bool) (text string) {
 	for i, p := range e.patterns {
 		if met[i] {
@@ -395,8 +396,8 @@ func (e *expectStep) wanted(met []bool) (text string) {
 	return text
 }
 
-// concerns reports whether a packet is of the sequence that the patterns are about. The requester and the responder of a
-// queue pair work side by side, so answers are one sequence and requests another.
+// concerns reports whether a packet belongs to the sequence of packets that the patterns are about. The requester and the responder of
+// a queue pair work independently, so requests and responses are two sequences.
 func (e *expectStep) concerns(h *Heard) bool {
 	const half = bth.Request | bth.Response
 	for i := range e.patterns {
@@ -409,7 +410,8 @@ func (e *expectStep) concerns(h *Heard) bool {
 	return false
 }
 
-// take removes and returns the next packet of the peer that concerns the caller, nil if none came in time.
+// take removes and returns the peer's next message of the connection manager (mad), or else its next packet to the queue pair, for which
+// concerns returns true. It returns nil if none came before the deadline.
 func (s *Session) take(mad bool, deadline time.Time, concerns func(*Heard) bool) (h *Heard, err error) {
 	list := &s.data
 	if mad {
@@ -426,10 +428,10 @@ func (s *Session) take(mad bool, deadline time.Time, concerns func(*Heard) bool)
 	return h, err
 }
 
-// every concerns those who take any message.
+// every is an argument of take: any message is taken.
 func every(*Heard) bool { return true }
 
-// fits returns why a packet does not fit a pattern, "" if it does.
+// fits compares a packet with a pattern. It returns why the packet does not match, "" if it does.
 func (s *Session) fits(p *pattern, h *Heard) (why string, err error) {
 	why = "another packet"
 	for _, k := range p.kinds {
@@ -470,7 +472,7 @@ func (k *kind) is(h *Heard) bool {
 	return h.Op == k.op
 }
 
-// fit compares a field.
+// fit compares a field of a packet with its expected value. It returns why it does not match, "" if it does.
 func (s *Session) fit(m *match, h *Heard) (why string, err error) {
 	if m.any {
 		return "", nil
@@ -530,7 +532,7 @@ func (s *Session) fit(m *match, h *Heard) (why string, err error) {
 	return "", nil
 }
 
-// disconnectStep ends the connection as the connection manager does.
+// disconnectStep ends the connection by a DREQ of the connection manager.
 type disconnectStep struct{}
 
 func (*disconnectStep) run(s *Session, _ *Step) error { return s.disconnect() }

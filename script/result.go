@@ -15,25 +15,25 @@ import (
 	"github.com/goroce/roce/internal/tools/ladder"
 )
 
-// Event is something on the ladder: a packet, or a note.
+// Event is an element of the ladder: a packet, or a note.
 type Event struct {
-	At   time.Duration
-	Sent bool   // by the script
-	Text string // the packet
-	Note string // why it failed, or what is not a packet
+	At   time.Duration // since the beginning of the session
+	Sent bool          // the script sent the packet
+	Text string        // description of the packet, "" for a note
+	Note string        // why the packet is not the expected one, or the text of a note
 
-	line  string // of the script
+	line  string // number and text of the statement
 	heard *Heard
 }
 
-// Result is what came of a script.
+// Result is the result of a script.
 type Result struct {
 	Name    string
 	Took    time.Duration
-	Err     error // nil: all as expected
-	Outcome string
+	Err     error  // nil: the script passed
+	Outcome string // of the last outcome statement
 	Events  []Event
-	Skipped string // why it was not run
+	Skipped string // why it was not run; "": it was run
 }
 
 // Run plays a script against the peer on a wire.
@@ -57,7 +57,7 @@ func Run(ctx context.Context, sc *Script, w *Wire, o Options) *Result {
 	return r
 }
 
-// silence moves the target's queue pairs to ERR, so that later scripts on the device are alone.
+// silence moves the target's queue pairs to ERR, so that they do not disturb later scripts on the device.
 func (s *Session) silence() {
 	if s.ctl == nil {
 		return
@@ -72,7 +72,7 @@ func (s *Session) silence() {
 	}
 }
 
-// Ladder draws the packets with the line of the script beside each.
+// Ladder draws a ladder diagram of the packets, with the statement beside each, and then lists the notes.
 func (r *Result) Ladder(w io.Writer) error {
 	var steps []ladder.Step
 	flush := func() error {
@@ -91,7 +91,7 @@ func (r *Result) Ladder(w io.Writer) error {
 		if e.Note != "" {
 			st.Note = joined(st.Note, "<-- "+e.Note)
 		}
-		if len(steps) == 0 && !e.Sent { // the script is always at the left
+		if len(steps) == 0 && !e.Sent { // the first step must be the script's, so that the script is at the left
 			steps = append(steps, ladder.Step{At: e.At, From: "script", To: "script", Label: "…"})
 		}
 		steps = append(steps, st)
@@ -116,7 +116,7 @@ func joined(a, b string) string {
 	return a + "  " + b
 }
 
-// line is the line of the script that is executed, for the ladder.
+// line returns number and text of the statement that is being executed, for the ladder.
 func (s *Session) line() string {
 	if s.step == nil {
 		return ""
@@ -124,7 +124,7 @@ func (s *Session) line() string {
 	return fmt.Sprintf("%d: %s", s.step.Pos.Line, s.step.Text)
 }
 
-// maxEvents bounds the ladder: the last ones are kept.
+// maxEvents bounds the ladder: only the latest events are kept.
 const maxEvents = 2000
 
 func (s *Session) event(e Event) {
@@ -135,7 +135,7 @@ func (s *Session) event(e Event) {
 	s.events = append(s.events, e)
 }
 
-// sent notes a packet of the script.
+// sent records a packet that the script has sent as an event.
 func (s *Session) sent(p *packet) {
 	h := &Heard{ICRC: !p.badICRC}
 	body := append(append([]byte(nil), p.body...), make([]byte, p.trailer())...)
@@ -149,7 +149,7 @@ func (s *Session) sent(p *packet) {
 		}
 	case p.mad:
 		h.Packet = q
-		h.MAD, _ = cm.DecodeMAD(q.Payload()) // this package has made it
+		h.MAD, _ = cm.DecodeMAD(q.Payload()) // this package has encoded it
 		e.Text = s.text(h)
 	default:
 		h.Packet = q
@@ -161,13 +161,14 @@ func (s *Session) sent(p *packet) {
 	s.event(e)
 }
 
-// log notes a packet of the peer.
+// log records a packet of the peer as an event.
 func (s *Session) log(h *Heard, note string) {
 	e := Event{Text: s.text(h), Note: note, heard: h}
 	s.event(e)
 }
 
-// met writes the line that expected a packet beside it.
+// met writes the current statement, which expected the packet, beside it in the ladder. From a message of the connection manager it
+// also updates the connection.
 func (s *Session) met(h *Heard) {
 	for i := range s.events {
 		if s.events[i].heard == h {
@@ -179,7 +180,7 @@ func (s *Session) met(h *Heard) {
 	}
 }
 
-// blame writes beside a packet why it does not fit.
+// blame writes beside a packet in the ladder why it does not match the current statement.
 func (s *Session) blame(h *Heard, why string) {
 	for i := range s.events {
 		if s.events[i].heard == h {
@@ -188,7 +189,7 @@ func (s *Session) blame(h *Heard, why string) {
 	}
 }
 
-// WriteText writes a line for the result, and of a failure the ladder.
+// WriteText writes a line for the result, and after a failure the ladder.
 func (r *Result) WriteText(w io.Writer) error {
 	switch {
 	case r.Skipped != "":
@@ -246,7 +247,7 @@ func (r *Result) Verdict() string {
 	return "pass"
 }
 
-// WriteJUnit writes results as JUnit's XML.
+// WriteJUnit writes results as JUnit XML.
 func WriteJUnit(w io.Writer, suite string, results []*Result) error {
 	out := junit.Suite{Name: suite}
 	for _, r := range results {

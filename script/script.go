@@ -6,46 +6,46 @@ import (
 	"strings"
 )
 
-// Script is a script that was read.
+// Script is a parsed script.
 type Script struct {
-	Name  string // of the file
+	Name  string // of the file, without [Extension]
 	Title string // one line
 	About string // the comment at its beginning
-	Rule  string // what the expectations rest on: a section of the standard, an attack, a rule of rocectl pcap verify
-	Peer  string // the program that the other end has to run, "" for one that the script controls
+	Rule  string // the source of the expectations: a section of the standard, an attack, or a rule of rocectl pcap verify
+	Peer  string // the program that the peer has to run, "" for a peer that the script controls
 	Steps []Step
 }
 
 // Step is a statement of a script.
 type Step struct {
 	Pos  Pos
-	Text string // as it is written
+	Text string // the statement in the script, without its comment
 	do   action
 	on   []Variant
 }
 
-// Variant is what a step is replaced by for some peers.
+// Variant is a statement that replaces a step for some peers.
 type Variant struct {
 	For  Peer
 	Why  string // the comment behind it
 	Step Step
 }
 
-// Variants returns those of a step.
+// Variants returns the variants of a step.
 func (s *Step) Variants() []Variant { return s.on }
 
-// action is what a step does.
+// action executes a step.
 type action interface {
 	run(s *Session, at *Step) error
 }
 
-// Peer is the kind of a peer, for expectations that differ.
+// Peer names an implementation, because expectations may differ between implementations.
 type Peer struct {
-	Kind   string   // "us", "rxe", or any other word, like "adapter"
-	Series []string // of Linux, for rxe: "6.1"; in a variant several or none
+	Kind   string   // "us" is this stack, "rxe" that of Linux; it may be any other word, like "adapter"
+	Series []string // version of Linux, for rxe: "6.1"; a variant may have several, or none for all versions
 }
 
-// ParsePeer reads "us", "rxe 6.12", "rxe-6.12".
+// ParsePeer parses a peer, like "us", "rxe 6.12" or "rxe-6.12".
 func ParsePeer(text string) (p Peer, err error) {
 	words := strings.Fields(strings.Replace(text, "-", " ", 1))
 	if len(words) == 0 || !validName(words[0]) {
@@ -54,10 +54,10 @@ func ParsePeer(text string) (p Peer, err error) {
 	return Peer{words[0], words[1:]}, nil
 }
 
-// String prints "rxe 6.12".
+// String returns the peer in the form "rxe 6.12".
 func (p Peer) String() string { return strings.Join(append([]string{p.Kind}, p.Series...), " ") }
 
-// is reports whether a peer is one of those that a variant is for.
+// is reports whether a variant for v applies to the peer p.
 func (p Peer) is(v Peer) bool {
 	if p.Kind != v.Kind {
 		return false
@@ -65,7 +65,7 @@ func (p Peer) is(v Peer) bool {
 	return len(v.Series) == 0 || slices.ContainsFunc(p.Series, func(s string) bool { return slices.Contains(v.Series, s) })
 }
 
-// For returns the step that counts for a peer: the first variant that is for it, or the step itself.
+// For returns the step that is executed with a peer: that of the first variant for this peer, or the step itself.
 func (s *Step) For(p Peer) *Step {
 	for i := range s.on {
 		if p.is(s.on[i].For) {
@@ -75,7 +75,7 @@ func (s *Step) For(p Peer) *Step {
 	return s
 }
 
-// Walk calls f for each step, those in blocks and variants included.
+// Walk calls f for each step, including steps in blocks and in variants.
 func (s *Script) Walk(f func(*Step)) { walk(s.Steps, f) }
 
 func walk(steps []Step, f func(*Step)) {
@@ -91,7 +91,8 @@ func walk(steps []Step, f func(*Step)) {
 	}
 }
 
-// Departs reports whether something else is expected of a peer than of one that keeps to the standard, and why.
+// Departs reports whether a variant of the script applies to the peer, because the peer departs from the standard. why is the comment
+// of the first such variant.
 func (s *Script) Departs(p Peer) (departs bool, why string) {
 	s.Walk(func(st *Step) {
 		for _, v := range st.on {
@@ -103,7 +104,7 @@ func (s *Script) Departs(p Peer) (departs bool, why string) {
 	return departs, why
 }
 
-// Kills reports whether the peer does not survive the script: its kernel panics.
+// Kills reports whether the peer's kernel panics because of the script.
 func (s *Script) Kills(p Peer) (kills bool) {
 	s.walkFor(s.Steps, p, func(do action) {
 		_, dies := do.(*diesStep)
@@ -112,7 +113,7 @@ func (s *Script) Kills(p Peer) (kills bool) {
 	return kills
 }
 
-// Warns reports whether the peer's kernel prints a warning about itself.
+// Warns reports whether the script makes the peer's kernel print a warning (WARN or BUG).
 func (s *Script) Warns(p Peer) (warns bool) {
 	s.walkFor(s.Steps, p, func(do action) {
 		o, ok := do.(*outcomeStep)
@@ -121,8 +122,8 @@ func (s *Script) Warns(p Peer) (warns bool) {
 	return warns
 }
 
-// Expected returns the outcomes that are right for a peer, nil if the script does not say. The first is that of a peer that
-// does no more than the standard asks for.
+// Expected returns the outcomes that are right for a peer, nil if the script has no outcome statement. The first is that of a peer
+// that does no more than the standard demands.
 func (s *Script) Expected(p Peer) (outcomes []string) {
 	s.walkFor(s.Steps, p, func(do action) {
 		if o, ok := do.(*outcomeStep); ok {
@@ -132,7 +133,7 @@ func (s *Script) Expected(p Peer) (outcomes []string) {
 	return outcomes
 }
 
-// walkFor calls f for what each step does with a peer.
+// walkFor calls f for the action of each step, or of the variant that replaces the step for this peer.
 func (s *Script) walkFor(steps []Step, p Peer, f func(action)) {
 	for i := range steps {
 		do := steps[i].For(p).do
@@ -154,7 +155,7 @@ func (s *Script) Controlled() bool {
 	return controlled
 }
 
-// Interacts reports whether the script looks at answers before its end: then it cannot be sent in other ways.
+// Interacts reports whether the script waits or expects packets before its end. Such a script can be played in the zero [Way] only.
 func (s *Script) Interacts() bool {
 	interacts := false
 	s.Walk(func(st *Step) {

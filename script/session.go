@@ -15,13 +15,14 @@ import (
 // Options say how a script is played.
 type Options struct {
 	Peer    Peer
-	Port    uint16        // of the peer's service, or the own one; 0: what the script says, or the program's default
-	TCP     netip.Addr    // where the TCP connection of "connect oob" leads; invalid: the peer's address
+	Port    uint16        // port of the peer's service, or with "accept" of the script's own service; 0: the port in the script, or the program's default
+	TCP     netip.Addr    // address of the TCP connection for "connect oob" and "accept oob"; invalid: the address of the peer, or for "accept oob" of the script
 	Target  Target        // for "connect verbs"
-	Timeout time.Duration // for what must come; 0: 10 s
+	Timeout time.Duration // how long the session waits for an expected packet; 0: 10 s
 	Way     Way
-	Free    bool // any outcome will do; parts of it that repeat earlier ones are left out
-	Silence bool // afterwards the queue pairs of the target are moved to ERR: other scripts use the device, too
+	Free    bool // accept any outcome; Result.Outcome then has equal parts once
+	Silence bool // move the queue pairs of the target to ERR in the end, because other scripts use the device, too
+
 	// Listening is called when the peer can connect ("accept").
 	Listening func(netip.AddrPort)
 }
@@ -29,13 +30,13 @@ type Options struct {
 // Heard is a packet from the peer.
 type Heard struct {
 	frame.Packet
-	MAD  cm.Message // of a packet to queue pair 1
+	MAD  cm.Message // the message in a packet to queue pair 1; nil: it is another packet
 	ICRC bool       // its ICRC is right
 
 	at time.Time
 }
 
-// Session is a script in progress. Its methods are the verbs of scripts.
+// Session plays a script statement by statement.
 type Session struct {
 	ctx   context.Context
 	wire  *Wire
@@ -43,11 +44,11 @@ type Session struct {
 	begun time.Time
 
 	own    bth.QPN // the script's queue pair
-	qpn    bth.QPN // the peer's
-	first  bth.PSN // the first PSN of the script's requests
-	next   bth.PSN // of the next one
-	theirs bth.PSN // the first PSN of the peer's requests
-	latest bth.PSN // of the peer's latest request
+	qpn    bth.QPN // the peer's queue pair
+	first  bth.PSN // the PSN of the script's first request
+	next   bth.PSN // the PSN of the script's next request
+	theirs bth.PSN // the PSN of the peer's first request
+	latest bth.PSN // the last PSN of the peer's latest request
 	msn    bth.MSN
 	mtu    int
 	qkey   bth.QKey
@@ -55,22 +56,22 @@ type Session struct {
 	conn   connection
 	step   *Step
 
-	outcome     string // the latest one
-	peerProgram string // what the peer runs
+	outcome     string // of the latest outcome statement
+	peerProgram string // the program that the peer runs
 
 	numbers   map[string]uint64
 	packets   map[string]*Heard
 	sentAt    time.Time // when the last packet was sent
-	requested int       // requests of the peer that came
-	flooded   bool      // it has sent more than is kept
+	requested int       // how many requests of the peer have come
+	flooded   bool      // the peer has sent more than maxHeard packets that were not expected
 
-	data    []*Heard // to the queue pair, not yet expected
-	mads    []*Heard
+	data    []*Heard // packets to the queue pair that no statement has expected yet
+	mads    []*Heard // messages of the connection manager that no statement has expected yet
 	events  []Event
 	closers []func() error
 }
 
-// NewSession begins a session on a wire. ctx ends what it waits for.
+// NewSession begins a session on a wire. When ctx is done, the session stops waiting and fails.
 func NewSession(ctx context.Context, w *Wire, o Options) *Session {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
@@ -78,7 +79,7 @@ func NewSession(ctx context.Context, w *Wire, o Options) *Session {
 	return &Session{ctx: ctx, wire: w, opts: o, begun: time.Now(), numbers: map[string]uint64{}, packets: map[string]*Heard{}, qkey: targetQKey, mtu: pathMTU, msn: 1}
 }
 
-// Do executes statements of a script. Errors are of type *[Error] with the line in text.
+// Do executes statements of a script. Errors are of type *[Error]; their line is counted in text.
 func (s *Session) Do(text string) error {
 	lines, err := lex("statement", text)
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *Session) Do(text string) error {
 	return s.play(steps)
 }
 
-// transport is that of the connection.
+// transport returns the transport service of the connection.
 func (s *Session) transport() bth.Transport { return s.conn.tr }
 
 // Send sends a packet: "SEND_ONLY psn=+1 ackreq len=100".
@@ -170,7 +171,7 @@ func (h *Heard) field(name string) (uint64, error) {
 
 func (s *Session) eval(e *expr) (uint64, error) { return e.eval(s.look) }
 
-// until receives packets until done, at most for d. It is no error if d passes.
+// until receives packets until done returns true, but at most for d. It is not an error if d passes.
 func (s *Session) until(d time.Duration, done func() bool) error {
 	for deadline := time.Now().Add(d); ; {
 		left := time.Until(deadline)
@@ -189,11 +190,11 @@ func (s *Session) until(d time.Duration, done func() bool) error {
 	}
 }
 
-// maxHeard bounds the packets of the peer that are kept until they are expected. A peer that sends more ends the script:
-// what is not kept could be the packet that a later line says must not come.
+// maxHeard bounds the packets of the peer that are kept until a statement expects them. The script fails if the peer sends more: a
+// packet that is not kept could be one that a later statement forbids.
 const maxHeard = 100_000
 
-// heard sorts a packet that came.
+// heard handles a packet that has arrived: it keeps it for the statements that expect packets, and records it for the ladder.
 func (s *Session) heard(p *frame.Packet, icrc bool) {
 	switch q := p.DestQPN(); {
 	case s.ctl != nil && q == s.ctl.canaryOwn:
@@ -208,7 +209,7 @@ func (s *Session) heard(p *frame.Packet, icrc bool) {
 			return
 		}
 		h.MAD = m
-		if !s.ofPeer(h) { // another host's business: its client is not the one that the script waits for
+		if !s.ofPeer(h) { // a client on another host is not the one that the script waits for
 			s.log(h, h.stranger())
 			return
 		}
@@ -240,7 +241,7 @@ func (s *Session) heard(p *frame.Packet, icrc bool) {
 // ofPeer reports whether a packet comes from the address of the peer.
 func (s *Session) ofPeer(h *Heard) bool { return h.Src == s.wire.Peer }
 
-// stranger says where a packet comes from that is not the peer's.
+// stranger returns the source of a packet that did not come from the peer, as a text for errors.
 func (h *Heard) stranger() string { return fmt.Sprintf("it comes from %v", h.Src.Addr().Unmap()) }
 
 // keep copies a packet out of the driver's memory.
@@ -252,7 +253,7 @@ func (s *Session) keep(p *frame.Packet, icrc bool) *Heard {
 	return h
 }
 
-// Close ends the connection as the connection manager does, and releases all.
+// Close ends a connection of the connection manager with a DREQ, and releases all resources. It returns the first error.
 func (s *Session) Close() (err error) {
 	for i := len(s.closers) - 1; i >= 0; i-- {
 		if cerr := s.closers[i](); err == nil {

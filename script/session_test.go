@@ -20,10 +20,10 @@ import (
 
 var own, peer = netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 
-// wire returns a wire and the hub that it is at.
+// wire returns a wire and its hub.
 func wire(t *testing.T) (*script.Wire, *mem.Hub) { return wireOf(t, mem.Config{}) }
 
-// wireOf returns a wire at such a hub.
+// wireOf is wire with a configuration for the hub.
 func wireOf(t *testing.T, c mem.Config) (*script.Wire, *mem.Hub) {
 	t.Helper()
 	hub := mem.NewHub(c)
@@ -35,7 +35,7 @@ func wireOf(t *testing.T, c mem.Config) (*script.Wire, *mem.Hub) {
 	return &script.Wire{Port: port, Own: bth.GIDFrom(own), Peer: bth.GIDFrom(peer), MAC: roce.DerivedMAC(peer)}, hub
 }
 
-// A Go program says the verbs of a script to a listener that accepts everything.
+// A Go program plays a session with a listener that accepts every connection.
 func TestSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, hub := wire(t)
@@ -101,8 +101,8 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// A peer that does not answer ends a script in bounded time, with what to do; so do the end of the context and an interface
-// that is gone.
+// If a peer does not answer, the script ends in bounded time, and the error names a remedy. The script also ends if the context ends or the
+// interface is gone.
 func TestNoPeer(t *testing.T) {
 	sc, err := script.Parse("x.script", "connect cm\nsend SEND_ONLY\n")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestNoPeer(t *testing.T) {
 	})
 }
 
-// Scripts cannot say on a connection what it has not.
+// A script fails if its connection does not have what a statement needs, or if the value of a variable is too large.
 func TestWrongPeer(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"connect verbs rc\n", `"connect verbs" needs a peer that scripts control`},
@@ -159,7 +159,7 @@ func TestWrongPeer(t *testing.T) {
 	}
 }
 
-// A peer that takes the TCP connection and then says nothing ends the script, too, and keeps nothing.
+// If a peer accepts the TCP connection and then sends nothing, the script ends, too, and closes the connection.
 func TestSilentTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

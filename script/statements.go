@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// connectStep makes the connection.
+// connectStep sets up the connection.
 type connectStep struct {
 	method  string // one of methods
 	passive bool
@@ -86,7 +86,7 @@ func (p *parser) connect(l *line, t []token) (action, error) {
 	return c, nil
 }
 
-// template is a packet or message of the connection manager to be sent.
+// template describes a packet, or a message of the connection manager, that the script sends.
 type template struct {
 	kind kind
 	args []arg
@@ -96,9 +96,9 @@ type template struct {
 type sendStep struct {
 	template
 	origin Origin
-	run8   int // copies in one super-packet
-	times  int // copies one by one
-	behind bool
+	copies int  // how many are sent in one super-packet; 0: it is sent alone
+	times  int  // how often the statement sends
+	behind bool // the next packet leaves together with this one
 }
 
 func (p *parser) send(l *line, t []token) (action, error) {
@@ -149,7 +149,7 @@ func (p *parser) send(l *line, t []token) (action, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.run8 = n
+			s.copies = n
 			i += 3
 		case "times":
 			a := next(1)
@@ -171,7 +171,7 @@ func (p *parser) send(l *line, t []token) (action, error) {
 	return s, nil
 }
 
-// argument reads a field that a template sets.
+// argument parses a field that a template sets.
 func (p *parser) argument(s *template, w *token) (arg, error) {
 	a := arg{tok: *w}
 	if s.kind.mad != "" {
@@ -257,7 +257,7 @@ func (p *parser) raw(l *line, t []token) (action, error) {
 	return s, nil
 }
 
-// pattern is what an expected packet looks like.
+// pattern describes an expected packet.
 type pattern struct {
 	pos     Pos
 	text    string
@@ -267,14 +267,14 @@ type pattern struct {
 
 // expectStep waits for packets.
 type expectStep struct {
-	patterns   []pattern // one, or those of any order
+	patterns   []pattern // one, or all of an "any order" block
 	anyOrder   bool
-	nothing    time.Duration // nothing must come for so long
-	noMessage  bool          // no message of the connection manager
-	within     time.Duration
-	after      time.Duration // it must not come sooner behind what the script sent last
-	as         string
-	eventually bool
+	nothing    time.Duration // no packet may come for this time
+	noMessage  bool          // with nothing: only messages of the connection manager are forbidden
+	within     time.Duration // how long to wait; 0: Options.Timeout
+	after      time.Duration // the packet must not come sooner than this after the last packet of the script
+	as         string        // the variable that gets the packet
+	eventually bool          // packets before it that do not match are dropped
 }
 
 func (s *expectStep) mad() bool { return s.patterns[0].kinds[0].mad != "" }
@@ -319,7 +319,7 @@ func (p *parser) expect(l *line, t []token) (action, error) {
 	return s, nil
 }
 
-// modifiers reads what follows a pattern.
+// modifiers parses the words behind a pattern.
 func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 	seen := map[string]bool{}
 	for i := 0; i < len(t); i++ {
@@ -356,7 +356,7 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 	return nil
 }
 
-// anyOrder reads the patterns of a block.
+// anyOrder parses an "any order" block.
 func (p *parser) anyOrder(open *line, t []token, s *expectStep) (action, error) {
 	s.anyOrder = true
 	rest := t[3:]
@@ -395,7 +395,7 @@ func (p *parser) anyOrder(open *line, t []token, s *expectStep) (action, error) 
 	return nil, errAt(open.pos, "the block is not closed")
 }
 
-// pattern reads PACKET|PACKET FIELD=VALUE…, and returns the words behind it.
+// pattern parses PACKET|PACKET FIELD=VALUE…, and returns the words behind it as rest.
 func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err error) {
 	pt.pos, pt.text = t[0].pos, strings.TrimSpace(l.text[t[0].pos.Col-l.pos.Col:])
 	for name := range strings.SplitSeq(t[0].text, "|") {
@@ -404,7 +404,7 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 			return pt, nil, errAt(t[0].pos, "there is no packet %q: want an opcode like READ_RESPONSE_ONLY, ACK, NAK, NAK_…, RNR, CNP, ANY, op:0xff, or a message like REP", name)
 		}
 		if len(pt.kinds) > 0 && (k.mad != "") != (pt.kinds[0].mad != "") {
-			return pt, nil, errAt(t[0].pos, "a packet of the connection and a message of the connection manager are not alternatives")
+			return pt, nil, errAt(t[0].pos, "a packet of the connection and a message of the connection manager cannot be alternatives")
 		}
 		pt.kinds = append(pt.kinds, k)
 	}
@@ -474,13 +474,13 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 	return pt, nil, nil
 }
 
-// isAccessor reports whether a name is one of a number in the payload: u32@8.
+// isAccessor reports whether a name is that of a number in the payload, like u32@8.
 func isAccessor(name string) bool {
 	width, at, ok := strings.Cut(name, "@")
 	return ok && slices.Contains([]string{"u8", "u16", "u32", "u64"}, width) && at != "" && strings.Trim(at, "0123456789") == ""
 }
 
-// waitStep lets time pass.
+// waitStep waits for d. Packets are received meanwhile.
 type waitStep struct{ d time.Duration }
 
 func (p *parser) wait(l *line, t []token) (action, error) {

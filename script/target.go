@@ -15,9 +15,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Target is a device under test whose program does what the script says ("connect verbs").
+// Target is a device under test that the script controls ("connect verbs").
 type Target interface {
-	// Connect makes a connected queue pair with memory for its peer, in RTS.
+	// Connect creates a queue pair in RTS, connected to the script, with memory that the script can access.
 	Connect(TargetConfig) (TargetQP, error)
 }
 
@@ -29,19 +29,19 @@ type TargetConfig struct {
 	RQPSN   bth.PSN // the first PSN of the script
 	SQPSN   bth.PSN // the first PSN of the target
 	QKey    bth.QKey
-	Access  mr.Access // of the memory
-	Rights  mr.Access // of the queue pair
-	Reads   uint8     // READs and atomics granted (max_dest_rd_atomic)
-	Depth   uint8     // and outstanding (max_rd_atomic)
-	Timeout uint8     // local ACK timeout
-	Retry   uint8
-	RNR     uint8
-	Timer   bth.RNRTimer // of RNR NAKs
-	Memory  int          // bytes; byte i is i modulo 256
-	Recv    int          // receives of RecvSize bytes that are posted
+	Access  mr.Access    // access rights of the memory
+	Rights  mr.Access    // access rights of the queue pair (qp_access_flags)
+	Reads   uint8        // max_dest_rd_atomic
+	Depth   uint8        // max_rd_atomic
+	Timeout uint8        // local ACK timeout code
+	Retry   uint8        // retry_cnt
+	RNR     uint8        // rnr_retry
+	Timer   bth.RNRTimer // min_rnr_timer
+	Memory  int          // length of the memory in bytes; byte i is i modulo 256
+	Recv    int          // how many receives of RecvSize bytes Connect posts
 }
 
-// What every queue pair of a script has.
+// Every queue pair of a script has these values.
 const (
 	RecvSize   = 2048
 	MemorySize = 16 << 10
@@ -56,24 +56,24 @@ type TargetQP interface {
 	Recv(n int) error // posts receives
 	// Post posts a signaled work request with n bytes of the memory, to address PostVA with the key PostKey, and PostImm as immediate data.
 	Post(op qp.Opcode, n int) error
-	// Completions takes the completions of receives and of sends since the last call.
+	// Completions returns the completions of receives and of sends since the last call.
 	Completions() (recv, send []cq.WC, err error)
 	ReadMemory() ([]byte, error)
 	State() (qp.State, error)
-	Fail() error // moves it to ERR, so that it is silent
+	Fail() error // moves the queue pair to ERR, so that it sends no more packets
 }
 
-// Where work requests of [TargetQP.Post] lead.
+// These are the remote address, the R_Key and the immediate data of the work requests of [TargetQP.Post].
 const (
 	PostVA  = 0x1000
 	PostKey = bth.RKey(0x1234)
 	PostImm = 0x89ABCDEF
 )
 
-// Counting is a Target that counts packets which it did not take.
+// Counting is a Target that counts the packets that it drops. The bool is false if it cannot tell.
 type Counting interface{ Dropped() (uint64, bool) }
 
-// accesses are the rights by their names in scripts.
+// accesses maps names in scripts to access rights.
 var accesses = map[string]mr.Access{"write": mr.RemoteWrite, "read": mr.RemoteRead, "atomic": mr.RemoteAtomic, "flush": mr.FlushGlobal, "local": mr.LocalWrite, "none": 0}
 
 func parseAccess(t *token) (a mr.Access, err error) {
@@ -107,7 +107,7 @@ type postStep struct {
 	n  int
 }
 
-// posts are the operations by their names in scripts.
+// posts maps names in scripts to operations.
 var posts = map[string]qp.Opcode{"SEND": qp.Send, "SEND_WITH_IMM": qp.SendImm, "WRITE": qp.Write, "WRITE_WITH_IMM": qp.WriteImm, "READ": qp.Read, "FETCH_ADD": qp.FetchAdd}
 
 func (p *parser) post(l *line, t []token) (action, error) {
@@ -128,10 +128,10 @@ func (p *parser) post(l *line, t []token) (action, error) {
 	return &postStep{op, n}, nil
 }
 
-// outcomeStep compares everything that came of the script.
+// outcomeStep compares the outcome of the script with the expected ones.
 type outcomeStep struct {
-	want  []string // any of these is right; the first is that of a peer that does no more than the standard asks for
-	warns bool     // the peer's kernel prints a warning about itself
+	want  []string // any of these is right; the first is that of a peer that does no more than the standard demands
+	warns bool     // the peer's kernel prints a warning (WARN or BUG)
 }
 
 // String lists the outcomes that are right.
@@ -147,7 +147,7 @@ func (p *parser) outcome(l *line, t []token) (action, error) {
 		o.want, rest = append(o.want, rest[1].text), rest[2:]
 	}
 	if o.warns = len(rest) == 1 && rest[0].text == "warns" && !rest[0].quoted; o.want == nil || len(rest) > 0 && !o.warns {
-		return nil, errAt(t[0].pos, "want outcome \"text\", or \"text\" for others that are right, and warns if the peer's kernel may complain about itself")
+		return nil, errAt(t[0].pos, "want outcome \"text\", with or \"text\" for other right outcomes, and warns if the peer's kernel may print a warning")
 	}
 	return o, nil
 }
@@ -156,26 +156,25 @@ func (p *parser) outcome(l *line, t []token) (action, error) {
 type controlled struct {
 	target Target
 	q      TargetQP
-	before []byte
-	va     uint64
+	before []byte // contents of the target's memory when the session began
+	va     uint64 // its address
 
-	canary    TargetQP // answers to show that what was sent before it has been looked at
-	canaryOwn bth.QPN
-	canaryPSN bth.PSN
-	alive     bool // its answer is here
+	canary    TargetQP // its response shows that the target has handled all packets that were sent before
+	canaryOwn bth.QPN  // the script's queue pair for the canary
+	canaryPSN bth.PSN  // of the next request to it
+	alive     bool     // its response has arrived
 
-	answers []string // in words
+	answers []string // descriptions of the responses
 
-	stream    *stream // of good packets, if some are needed
-	sent      uint64  // packets that a target must have counted if they are a stranger's
-	uncounted uint64  // what it had counted before
+	stream    *stream // of valid packets; nil: the way of the session has none
+	sent      uint64  // packets of a stranger, which the target must count as dropped
+	uncounted uint64  // the count of dropped packets when the session began
 }
 
-// answerLimit is how long something that must come is waited for.
+// answerLimit is how long the session waits for a packet that the target has to send.
 const answerLimit = 10 * time.Second
 
-// settle waits until the target has said all it has to say: it answers the canary, and then nothing more comes for a
-// while.
+// settle waits until the target has sent all its responses: the canary answers, and then the session waits for Wire.Quiet.
 func (s *Session) settle() error {
 	c := s.ctl
 	if c == nil {
@@ -203,7 +202,7 @@ func (s *Session) settle() error {
 	return s.until(s.wire.Quiet, func() bool { return false })
 }
 
-// Outcome describes all that came of the script so far: answers, completions, changes of memory, the state.
+// Outcome describes everything that the script has caused so far: responses, completions, changes of memory, the state of the queue pair.
 func (s *Session) Outcome() (string, error) {
 	c := s.ctl
 	if c == nil {
@@ -252,7 +251,7 @@ func (s *Session) Outcome() (string, error) {
 	return strings.Join(out, "; "), nil
 }
 
-// completions puts completions into words, the same one in succession once.
+// completions describes completions. Equal ones in succession are described once, with their number.
 func completions(wcs []cq.WC) string {
 	var words []string
 	var times []int
@@ -278,7 +277,7 @@ func completions(wcs []cq.WC) string {
 	return strings.Join(words, ", ")
 }
 
-// connectTarget makes the queue pairs of a session with a target.
+// connectTarget creates the queue pairs of a session with a target.
 func (s *Session) connectTarget(c *connectStep) error {
 	if s.opts.Target == nil {
 		return fmt.Errorf("\"connect verbs\" needs a peer that scripts control; leave the peer's address out to play against a NIC in this process")
@@ -345,7 +344,7 @@ func (s *Session) connectTarget(c *connectStep) error {
 	return nil
 }
 
-// setTarget sets one number.
+// setTarget sets the number that a setting of "connect verbs" names.
 func setTarget(c *TargetConfig, key string, v uint64) error {
 	limits := map[string]uint64{"psn": 1<<24 - 1, "peerpsn": 1<<24 - 1, "recv": 16, "reads": 128, "depth": 128, "timeout": 31, "retry": 7, "rnr": 7, "rnrtimer": 31}
 	if v > limits[key] {

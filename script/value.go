@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// expr is a sum: numbers and variables with signs. One that begins with a sign is relative.
+// expr is a sum of numbers and variables with signs. It is relative if it begins with a sign.
 type expr struct {
 	pos      Pos
 	relative bool
@@ -21,7 +21,7 @@ type term struct {
 	pos   Pos
 }
 
-// parseExpr reads "1", "+1", "0x10", "$mem.va-1", "+$n".
+// parseExpr parses an expression, like "1", "+1", "0x10", "$mem.va-1" or "+$n".
 func parseExpr(text string, at Pos) (e expr, err error) {
 	e.pos = at
 	if text == "" {
@@ -61,7 +61,7 @@ func parseExpr(text string, at Pos) (e expr, err error) {
 	return e, nil
 }
 
-// validName reports whether a text can be the name of a variable: letters, digits, _ . and @ of accessors.
+// validName reports whether a text can name a variable or a part of it: letters, digits, "_", "." before a field, and "@" in accessors.
 func validName(s string) bool {
 	for i, c := range s {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || i > 0 && (c >= '0' && c <= '9' || c == '.' || c == '@')) {
@@ -71,7 +71,7 @@ func validName(s string) bool {
 	return s != ""
 }
 
-// eval computes the sum, of which look finds variables.
+// eval computes the sum. It calls look for the value of each variable.
 func (e *expr) eval(look func(name string) (uint64, error)) (sum uint64, err error) {
 	for _, t := range e.terms {
 		v := t.value
@@ -88,7 +88,7 @@ func (e *expr) eval(look func(name string) (uint64, error)) (sum uint64, err err
 	return sum, nil
 }
 
-// fixed returns the value of a sum without variables. That of a relative one is a signed number.
+// fixed returns the value of a sum without variables. If the sum is relative, the value is a signed number.
 func (e *expr) fixed() (v uint64, ok bool) {
 	v, err := e.eval(func(string) (uint64, error) { return 0, errVariable })
 	return v, err == nil
@@ -96,7 +96,7 @@ func (e *expr) fixed() (v uint64, ok bool) {
 
 var errVariable = errors.New("not a constant")
 
-// match is what a field of a packet has to be: anything, a number, a range, or another one.
+// match is the condition for a field of a packet: any value, a number, a range, or any value but these.
 type match struct {
 	key     string
 	pos     Pos
@@ -104,11 +104,11 @@ type match struct {
 	not     bool
 	low     expr
 	high    *expr // of a range
-	present bool  // a flag that must be set
-	absent  bool  // or must not
+	present bool  // the flag must be set
+	absent  bool  // the flag must not be set
 }
 
-// parseMatch reads "*", "1", "+1..+4", "!0".
+// parseMatch parses a condition, like "*", "1", "+1..+4" or "!0".
 func parseMatch(t *token) (m match, err error) {
 	m.key, m.pos = t.key, t.pos
 	text, at := t.text, t.at
@@ -133,10 +133,10 @@ func parseMatch(t *token) (m match, err error) {
 	return m, err
 }
 
-// maxAhead is how far PSNs can be from each other in one direction.
+// maxAhead is the largest distance between two PSNs, in packets.
 const maxAhead = 1 << 23
 
-// possible returns an error if no value can match. f is nil for what is no field of a packet: then its size is not known.
+// possible returns an error if no value can match. f is nil for an accessor or a field of a message, whose size is not known here.
 func (m *match) possible(f *field) error {
 	if m.any {
 		return nil
@@ -159,12 +159,12 @@ func (m *match) possible(f *field) error {
 	return nil
 }
 
-// reversed is the error of a range whose ends are the wrong way round.
+// reversed returns the error for a range whose first value is larger than the second.
 func (m *match) reversed() error {
 	return errAt(m.low.pos, "%s: the range ends before it begins: want the lower value first", m.key)
 }
 
-// number prints a value as errors show it.
+// number formats a value for errors and the ladder: hexadecimal from 10 on.
 func number(v uint64) string {
 	if v < 10 {
 		return strconv.FormatUint(v, 10)

@@ -11,24 +11,25 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Mode is in what company packets are sent.
+// Mode says how often a packet is sent, and with which other packets around it.
 type Mode int
 
 // The modes.
 const (
-	Alone Mode = iota // one by one
-	InRun             // eight times each, in one super-packet
-	Mixed             // in the middle of a stream of good packets
-	Each              // eight times each, one by one: what a run is compared with
+	Alone Mode = iota // each packet alone
+	InRun             // each packet eight times, in one super-packet
+	Mixed             // each packet in the middle of a stream of valid packets
+	Each              // each packet eight times, one after the other: the results of InRun are compared with this
 )
 
-// Way is how the packets of a script with a controlled peer are sent. The zero Way: one by one, from the peer's address.
+// Way says how the session sends the packets of a script with a controlled peer. The zero Way sends each packet alone, from the address
+// to which the target's queue pair is connected.
 type Way struct {
 	Origin Origin
 	Mode   Mode
 }
 
-// Ways lists those in which everything is known of the outcome.
+// Ways lists all ways except those with mode Each.
 func Ways() (all []Way) {
 	for o := FromPeer; o <= FromRouter; o++ {
 		for m := Alone; m <= Mixed; m++ {
@@ -47,7 +48,7 @@ func (w Way) String() string {
 // runLength is how often a packet is sent in a run.
 const runLength = 8
 
-// stream is the busy valid stream of the peer, over a queue pair of its own.
+// stream is a stream of valid packets to a queue pair of its own.
 type stream struct {
 	q   TargetQP
 	va  uint64
@@ -57,8 +58,8 @@ type stream struct {
 }
 
 const (
-	streamMost  = 16 // packets whose data is kept, one behind the other
-	streamSpace = pathMTU
+	streamMost  = 16      // packets of the stream whose data the memory holds
+	streamSpace = pathMTU // bytes of memory for each of them
 )
 
 func (s *Session) newStream(c TargetConfig) (*stream, error) {
@@ -71,7 +72,7 @@ func (s *Session) newStream(c TargetConfig) (*stream, error) {
 	return x, err
 }
 
-// flow queues good packets of the stream, as long as a packet of n bytes if there are such.
+// flow queues packets of the stream. They are as long as a packet of n bytes from BTH to ICRC, if a WRITE can have that length.
 func (s *Session) flow(packets, n int) error {
 	x := s.ctl.stream
 	for range packets {
@@ -93,7 +94,7 @@ func (s *Session) flow(packets, n int) error {
 	return nil
 }
 
-// checkStream compares the data of the stream.
+// checkStream checks that the target has received the stream, and that its queue pair is still in RTS.
 func (s *Session) checkStream() error {
 	x := s.ctl.stream
 	if x == nil || x.n == 0 {
@@ -117,7 +118,7 @@ func (s *Session) checkStream() error {
 // countLimit is how long the target may take to count the packets of a stranger.
 const countLimit = 2 * time.Second
 
-// checkCount compares the packets of a stranger with what the target has counted since.
+// checkCount checks that the target has counted all packets of a stranger as dropped.
 func (s *Session) checkCount() error {
 	t, ok := s.opts.Target.(Counting)
 	if !ok || s.opts.Way.Origin == FromPeer || s.transport() == bth.UD {
@@ -135,7 +136,7 @@ func (s *Session) checkCount() error {
 	return err
 }
 
-// Once leaves parts of an outcome out that were there before.
+// Once removes the repetitions of equal parts from an outcome.
 func Once(outcome string) string {
 	var out []string
 	for part := range strings.SplitSeq(outcome, "; ") {

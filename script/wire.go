@@ -15,27 +15,28 @@ import (
 // Wire is the network between a script and its peer. A Wire serves one script at a time.
 type Wire struct {
 	Port link.Port
-	Own  bth.GID // the address the script sends from
+	Own  bth.GID // the address that the script sends from
 	Peer bth.GID
-	MAC  frame.MAC // of the peer's address, or of the router before it
-	// Quiet is how long a controlled peer must say nothing before it has said all.
+	MAC  frame.MAC // of the peer, or of the router to it
+
+	// Quiet is how long the session waits for further responses of a controlled peer.
 	Quiet time.Duration
 
 	frames []link.Frame
-	qpns   bth.QPN // the last one that was made up
+	qpns   bth.QPN // how many queue pair numbers were allocated
 }
 
-// Origin is where packets say they come from.
+// Origin is the host that the source addresses of a packet claim.
 type Origin int
 
 // The origins.
 const (
 	FromPeer     Origin = iota // the peer of the queue pair
 	FromStranger               // another host of the network segment
-	FromRouter                 // another host, as a router passes its packets on
+	FromRouter                 // a host in another network: a router has forwarded its packets
 )
 
-// Origins are the words for them in scripts.
+// Origins are the names of the origins in scripts.
 var Origins = [...]string{"peer", "stranger", "router"}
 
 // strangerMAC is the Ethernet address of the stranger on the segment.
@@ -44,32 +45,32 @@ var strangerMAC = frame.MAC{2, 0x99, 0, 0, 0, 0x99}
 // routed is the address of the stranger behind the router.
 var routed = bth.GIDFrom(netip.MustParseAddr("198.51.100.66"))
 
-// neighbour is another address of the network of g: its last byte is replaced.
+// neighbour returns another address in the network of g: it replaces the last byte.
 func neighbour(g bth.GID, last byte) bth.GID {
 	g[15] = last
 	return g
 }
 
-// qpn makes up a queue pair number that was not used on this wire for long.
+// qpn allocates a queue pair number. Numbers repeat after 65536 calls.
 func (w *Wire) qpn() bth.QPN {
 	w.qpns++
 	return 0x770000 + w.qpns&0xFFFF
 }
 
-// sendLimit is how long room in the port's queue is waited for.
+// sendLimit is how long queue waits for room in the port's queue.
 const sendLimit = 5 * time.Second
 
-// queue puts a packet into the port's queue. What goes to one queue pair from one address leaves as one super-packet where
-// the port makes them. A super-packet always has a right UDP checksum, and one TTL, so a
-// packet with a wrong one or a TTL of its own leaves alone.
+// queue puts a packet into the port's queue. Some ports send successive packets to one queue pair from one address as one super-packet.
+// All packets of a super-packet have right UDP checksums and the same TTL. Therefore a packet with a wrong checksum or its own TTL is
+// sent alone.
 func (w *Wire) queue(p *packet) error {
-	edited := p.badSum || p.ttl != nil // by hand, so that it has to leave alone
+	edited := p.badSum || p.ttl != nil
 	if edited {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
-	if p.disguised() && w.Port.Info().Layout == frame.LayoutUDP {
+	if p.needsRaw() && w.Port.Info().Layout == frame.LayoutUDP {
 		return fmt.Errorf("driver %s sends from its own address and port only: other addresses, ports, TTLs and checksums need raw", w.Port.Info().Driver)
 	}
 	path, err := frame.NewPath(w.path(p))
@@ -114,7 +115,7 @@ func (w *Wire) queue(p *packet) error {
 	return nil
 }
 
-// edit changes the headers of a frame with n bytes from the BTH on. The ICRC does not cover what is changed.
+// edit changes the UDP checksum and the TTL of a frame with n bytes from the BTH on. The ICRC does not cover these fields.
 func (p *packet) edit(f []byte, n int, is4 bool) {
 	const ip4, ip6, udpLen = 20, 40, 8
 	udp := len(f) - n - udpLen
@@ -133,7 +134,7 @@ func (p *packet) edit(f []byte, n int, is4 bool) {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(frame.Sum16(ip)))
 }
 
-// room is how many bytes from the BTH on fit into the MTU of the interface, 0 if that has none.
+// room returns how many bytes from the BTH on fit into the MTU of the interface, 0 if the interface has no MTU.
 func (w *Wire) room() int {
 	const ip4, ip6, udp = 20, 40, 8
 	m := w.Port.Info().MTU
@@ -153,7 +154,7 @@ func (w *Wire) flush() error {
 	return nil
 }
 
-// path is the way of a packet.
+// path returns the addresses and the other header fields with which a packet is sent.
 func (w *Wire) path(p *packet) frame.PathConfig {
 	i := w.Port.Info()
 	c := frame.PathConfig{Src: w.Own, Dst: w.Peer, SrcMAC: i.MAC, DstMAC: w.MAC, SrcPort: 0xC123, HopLimit: 64, TrafficClass: p.tos}
@@ -178,7 +179,7 @@ func (w *Wire) path(p *packet) frame.PathConfig {
 	return c
 }
 
-// receive hands each packet that has arrived to f, and waits up to d for the first. It returns how many there were.
+// receive calls f for each packet that has arrived. If there is none, it waits up to d for the first.
 func (w *Wire) receive(d time.Duration, f func(p *frame.Packet, icrc bool)) error {
 	if w.frames == nil {
 		w.frames = make([]link.Frame, 64)

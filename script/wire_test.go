@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// What a script says of the headers of IP and UDP stands in the packet, zero as well, and its checksums are right.
+// The packet has the fields of the IP and UDP headers that a script sets, also if they are zero, and its checksums are right.
 func TestDisguise(t *testing.T) {
 	for _, addrs := range [][2]string{{"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"}} {
 		own, peer := netip.MustParseAddr(addrs[0]), netip.MustParseAddr(addrs[1])
@@ -39,7 +39,7 @@ func TestDisguise(t *testing.T) {
 			{p: packet{dst: zero}, ttl: 64, src: 2, dst: 0, port: 0xC123},
 			{p: packet{ttl: zero, from: FromRouter}, ttl: 0, src: 66, dst: 1, port: 0xC123},
 		} {
-			if tt.p.from == FromRouter && own.Is6() { // which is of the other version
+			if tt.p.from == FromRouter && own.Is6() { // the router has only an IPv4 address
 				continue
 			}
 			d := draft{packet: tt.p}
