@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// burst is how many frames a benchmark sends with one call, and window how many are under way.
+// burst is how many frames a benchmark sends with one call, and window how many may be in flight.
 const (
 	burst  = 64
 	window = 512
@@ -133,7 +133,7 @@ func bridge(b *testing.B, near, far *netlab.Side, rules []fault.Rule, trace bool
 	}
 }
 
-// exact is a rule that looks at every packet and acts on none.
+// exact returns a rule that is compared with every packet and matches none.
 func exact(b *testing.B) []fault.Rule {
 	b.Helper()
 	r, err := fault.ParseRule("drop,conn=9,rel=4,iter=1")
@@ -143,7 +143,7 @@ func exact(b *testing.B) []fault.Rule {
 	return []fault.Rule{r}
 }
 
-// BenchmarkForward: how many frames pass without a loss, with so many under way at most.
+// BenchmarkForward measures how many frames pass without a loss, with at most window frames in flight.
 func BenchmarkForward(b *testing.B) {
 	for _, payload := range []int{64, 1024, 4096} {
 		for _, kind := range []string{"direct", "no rule", "rule", "trace"} {
@@ -178,8 +178,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkDelay: the time from sending a frame at one end to having it at the other, nothing else under
-// way. The difference to "direct" is what the bridge adds.
+// BenchmarkDelay measures the time from sending a frame at one end to receiving it at the other, with no other frame in flight. The
+// bridge adds the difference to "direct".
 func BenchmarkDelay(b *testing.B) {
 	for _, kind := range []string{"direct", "no rule", "rule", "trace"} {
 		b.Run(kind, func(b *testing.B) {

@@ -46,7 +46,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			return Report{}, err
 		}
 	}
-	// The descriptor outlives the function that writes to it: stopped is closed before.
+	// The deferred functions run in reverse order: this goroutine has ended before br.wake is closed.
 	stopped := make(chan struct{})
 	waker := make(chan struct{})
 	go func() {
@@ -68,21 +68,20 @@ func Run(ctx context.Context, c Config) (Report, error) {
 // end is one of the two places between which a bridge forwards: a packet socket, or one side of an
 // interface that is redirected.
 type end interface {
-	// begin lets frames in.
+	// begin starts to receive frames.
 	begin() error
 	// receive reads a batch of frames; n is 0 if there are none. changed says that the interface went
 	// down or up.
 	receive() (n int, changed bool, err error)
 	// message returns frame i of the last batch. ok is false if it is damaged.
 	message(i int) (f received, ok bool)
-	// send queues a frame of so many packets, whose bytes stay until flush, and sendCopy one whose bytes
-	// do not.
+	// send queues a frame that holds this number of packets. data must not change until flush. sendCopy queues a copy of data.
 	send(data []byte, head *gso.VnetHeader, packets int)
 	sendCopy(data []byte)
 	flush()
-	// up reports whether the interface is up, or that it is gone.
+	// up reports whether the interface is up. The error says that it was removed.
 	up() (bool, error)
-	// counters returns those of the end, which the bridge adds to.
+	// counters returns the counters of the end. The bridge changes them.
 	counters() *Side
 	// settle adds the frames that the kernel has dropped to the counters.
 	settle()
@@ -123,22 +122,22 @@ type bridge struct {
 	down   [2]bool
 	wake   int
 
-	looked   mono.Time               // when both interfaces were looked at
+	looked   mono.Time               // when watch last checked both interfaces
 	tag      uint64                  // of the last frame
-	segments [gso.MaxSegments][]byte // of a super-packet
+	segments [gso.MaxSegments][]byte // buffers for the segments of a super-packet
 
-	// For the trace.
+	// These fields are for the trace.
 	before   []byte             // a frame as it arrived
-	arrivals map[uint64]arrival // of frames that are held back, by tag
+	arrivals map[uint64]arrival // frames that the engine holds, by tag
 }
 
-// arrival is what the trace needs to know of a frame that leaves later.
+// arrival describes a frame that has arrived, for the record that the trace writes when the frame leaves.
 type arrival struct {
 	seq    uint64
-	read   time.Time     // with the monotonic clock: that of the kernel's time stamps may be set meanwhile
-	waited time.Duration // before it was read
+	read   time.Time     // when the bridge read it; monotonic, because the clock of the kernel's time stamps may be set meanwhile
+	waited time.Duration // from the kernel's time stamp to read
 	faults fault.Faults
-	copies int // that are held back
+	copies int // how many copies the engine holds
 }
 
 // now is the time of the engine.
@@ -183,14 +182,14 @@ func (b *bridge) run(ctx context.Context) error {
 	return nil
 }
 
-// glance is how often the bridge looks for an interface that is removed, or up again, of which the kernel says nothing to a
-// socket; also while the other interface is never silent.
-const glance = 200 * time.Millisecond
+// watchInterval is how often the bridge checks whether an interface was removed or is up again: the kernel does not tell that to a
+// packet socket. It also limits the time between two checks while frames arrive without a pause.
+const watchInterval = 200 * time.Millisecond
 
-// watch looks at the interfaces and at the file of the trace from time to time.
+// watch checks the interfaces and flushes the trace, at most once in each watchInterval.
 func (b *bridge) watch() error {
 	now := b.now()
-	if now < b.looked.Add(glance) {
+	if now < b.looked.Add(watchInterval) {
 		return nil
 	}
 	b.looked = now
@@ -212,7 +211,7 @@ func (b *bridge) flushTrace() error {
 	return nil
 }
 
-// look finds out whether an interface is up, and says so when that changes.
+// look checks whether an interface is up, and reports a change to Config.Note.
 func (b *bridge) look(i int) error {
 	up, err := b.ends[i].up()
 	if err != nil {
@@ -225,9 +224,9 @@ func (b *bridge) look(i int) error {
 	return nil
 }
 
-// sleep waits for frames, for the time of one that is held back, or for the end.
+// sleep waits until a frame arrives, the engine has to release a frame, ctx is done, or watchInterval has passed.
 func (b *bridge) sleep() error {
-	d := glance
+	d := watchInterval
 	if due, now := b.engine.NextTimeout(), b.now(); due <= now {
 		d = 0
 	} else if due != mono.Never {
@@ -241,7 +240,7 @@ func (b *bridge) sleep() error {
 	return nil
 }
 
-// forward takes frame m of the last batch of an end.
+// forward handles frame m of the last batch of end i.
 func (b *bridge) forward(i, m int) {
 	s, to := b.ends[i], b.ends[1-i]
 	count := s.counters()
@@ -274,7 +273,8 @@ func (b *bridge) forward(i, m int) {
 	b.release(now, i)
 }
 
-// super takes a super-packet. It goes on whole if all of its packets go on as they are, else in parts.
+// super handles a super-packet of count packets. It forwards the super-packet as a whole if the engine changes, holds and drops none
+// of its packets. Otherwise it forwards the packets one by one.
 func (b *bridge) super(i int, f *received, h gso.Headers, count int) {
 	to := b.ends[1-i]
 	b.ends[i].counters().Received += uint64(count)
@@ -282,7 +282,7 @@ func (b *bridge) super(i int, f *received, h gso.Headers, count int) {
 	size, now, whole := int(f.head.Size), b.now(), true
 	for k := range count {
 		n := h.Body + min(size, len(f.data)-h.Body-k*size)
-		part := append(b.segments[k][:0], f.data[:n]...) // room; Segment fills it
+		part := append(b.segments[k][:0], f.data[:n]...) // allocates n bytes; Segment overwrites them
 		gso.Segment(part, f.data, h, size, k)
 		b.segments[k] = part
 		v := b.decide(now, i, part, f.at, true)
@@ -305,7 +305,7 @@ func (b *bridge) super(i int, f *received, h gso.Headers, count int) {
 	}
 }
 
-// complete makes the checksum that the sender has left to the card, as a card does.
+// complete computes the checksum that the sender has left to its adapter (checksum offload).
 func complete(data []byte, h *gso.VnetHeader) {
 	start, at := int(h.CsumStart), int(h.CsumStart)+int(h.CsumOffset)
 	if at+2 > len(data) {
@@ -319,15 +319,15 @@ func complete(data []byte, h *gso.VnetHeader) {
 	*h = gso.VnetHeader{}
 }
 
-// dirs has the direction of what arrives at A and at B.
+// dirs has the directions of frames that arrive at A and at B.
 var dirs = [2]fault.Direction{fault.Tx, fault.Rx}
 
 // decide asks the engine about a frame that arrived at end i, and writes the trace.
 func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bool) fault.Verdict {
 	b.tag++
 	t := b.cfg.Trace
-	// What is not RoCE is not asked about: random faults would change it, too, and a copy loses what the kernel
-	// has left to do (checksums, segments).
+	// The engine does not see other packets than RoCE. Random faults would change them, too, and a copy would lose the offloads
+	// that the kernel has left to do (checksum, segmentation).
 	v := fault.Verdict{Pass: true, Rule: -1}
 	if t == nil {
 		if roce {
@@ -377,7 +377,7 @@ func (b *bridge) release(now mono.Time, i int) {
 	}
 }
 
-// report says what was done so far.
+// report returns the counters so far.
 func (b *bridge) report() Report {
 	lost := b.engine.Forgotten()
 	r := Report{Rules: b.engine.RuleCounters(), Connections: b.engine.Connections(), Elapsed: time.Since(b.start), ForgottenConnections: lost.Connections, ForgottenIterations: lost.Iterations}

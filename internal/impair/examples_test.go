@@ -53,8 +53,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// replay sends the packets of a capture through the rules of a file, and then all of them once more, as
-// a requester would for which every acknowledgement is lost.
+// replay passes the packets of a capture to the rules of a file, twice: the second time they are like retransmissions after all
+// acknowledgements were lost.
 func replay(t *testing.T, file *impair.File, capture string) []fault.RuleCounter {
 	t.Helper()
 	e, err := fault.NewEngine(fault.Config{Seed: file.Seed, Rules: file.FaultRules()}, 0)
@@ -68,7 +68,7 @@ func replay(t *testing.T, file *impair.File, capture string) []fault.RuleCounter
 	return e.RuleCounters()
 }
 
-// send sends the packets of a capture, and returns the time of the last one.
+// send passes the packets of a capture to the engine, and returns the time of the last one.
 func send(t *testing.T, e *fault.Engine, capture string, start mono.Time) (now mono.Time) {
 	t.Helper()
 	f, err := os.Open(capture)

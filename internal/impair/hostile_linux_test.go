@@ -23,7 +23,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// at names the interface of a side.
+// at returns the interface of a side.
 func at(s *netlab.Side) impair.Interface {
 	return impair.Interface{Name: s.Interface, Netns: s.Netns()}
 }
@@ -34,7 +34,7 @@ type outcome struct {
 	err error
 }
 
-// begin runs a bridge. ended has what it returns, after stop or by itself.
+// begin runs a bridge. ended gets its results when it ends, after stop or by itself.
 func begin(t *testing.T, c impair.Config) (stop func(), ended <-chan outcome) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func begin(t *testing.T, c impair.Config) (stop func(), ended <-chan outcome) {
 	return cancel, done
 }
 
-// card opens a packet socket of a side, which sends frames with the header of PACKET_VNET_HDR in front.
+// card opens a packet socket at a side. Its frames have the header of PACKET_VNET_HDR in front.
 func card(t *testing.T, s *netlab.Side) int {
 	t.Helper()
 	fd := -1
@@ -136,7 +136,7 @@ func TestVanishesUnderLoad(t *testing.T) {
 		}
 	}()
 	defer func() { close(stop); <-stopped }()
-	if err := near.Netlink().LinkSetDown(near.Link()); err != nil { // the kernel tells the socket of this, and of no more
+	if err := near.Netlink().LinkSetDown(near.Link()); err != nil { // the socket gets an error for this, but not for the removal
 		t.Fatal(err)
 	}
 	for range 1000 {
@@ -150,7 +150,7 @@ func TestVanishesUnderLoad(t *testing.T) {
 	}
 }
 
-// refused checks that a bridge does not begin, and says why.
+// refused checks that a bridge does not begin, and that its error contains want.
 func refused(t *testing.T, c impair.Config, want string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -179,12 +179,12 @@ func TestOneCable(t *testing.T) {
 	}
 }
 
-// TestSecondBridge: two bridges at one interface would send each frame twice, or round and round.
+// TestSecondBridge: two bridges at one interface would send each frame twice or for ever, so the second one is refused.
 func TestSecondBridge(t *testing.T) {
 	a, b, near, far := netlab.Bridged(t, netlab.Config{})
 	begin(t, impair.Config{A: at(b)}) // in another namespace, where the interface may have the same number
 	for _, c := range []impair.Config{{A: at(near), B: at(far)}, {A: at(a)}} {
-		for range 2 { // what was ended is not in the way
+		for range 2 { // the interface is free again after the bridge has ended
 			stop, ended := begin(t, c)
 			refused(t, c, "another rocectl impair")
 			if c.B != (impair.Interface{}) {
@@ -199,7 +199,7 @@ func TestSecondBridge(t *testing.T) {
 	}
 }
 
-// TestMTUGrows: an interface gets another MTU while it is bridged alone. Frames arrive whole.
+// TestMTUGrows: the MTU of an interface grows while a bridge is in it. Frames of the new size pass.
 func TestMTUGrows(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	stop, ended := begin(t, impair.Config{A: at(a)})
@@ -220,7 +220,8 @@ func TestMTUGrows(t *testing.T) {
 	}
 }
 
-// TestTagged: frames with a VLAN tag pass one interface untouched. The kernel takes the tag out before the programs see the frame.
+// TestTagged: a bridge in one interface lets frames with a VLAN tag pass unchanged. The kernel removes the tag before the programs see the
+// frame.
 func TestTagged(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	stop, ended := begin(t, impair.Config{A: at(a)})
@@ -229,7 +230,7 @@ func TestTagged(t *testing.T) {
 	tagged := slices.Concat(plain[:12], []byte{0x81, 0, 0, 5}, plain[12:])
 	inject(t, from, gso.VnetHeader{}, tagged)
 	inject(t, from, gso.VnetHeader{}, plain)
-	for range 3 { // a packet socket sees what comes in, and the plain frame again when it comes from the bridge
+	for range 3 { // the packet socket sees both frames as they arrive, and the plain frame again when the bridge sends it
 		await(t, to)
 	}
 	stop()
@@ -238,7 +239,7 @@ func TestTagged(t *testing.T) {
 	}
 }
 
-// TestUntouched: what is not RoCE passes as it is, whatever random faults there are, with what an interface hands over apart: the tag.
+// TestUntouched: frames that are not RoCE pass unchanged, including their VLAN tag, although there are random faults.
 func TestUntouched(t *testing.T) {
 	a, b, near, far := netlab.Bridged(t, netlab.Config{MTU: 9000})
 	all := fault.Rates{Corrupt: 1, ECN: 1, Delay: 1, Dup: 1}
@@ -288,7 +289,7 @@ func TestUntouched(t *testing.T) {
 	room, aux := make([]byte, 1<<14), make([]byte, 128)
 	for name, data := range frames {
 		inject(t, from, gso.VnetHeader{}, data)
-		for { // the kernels have something to say, too
+		for { // skip frames that the kernels send
 			n, m, _, _, err := unix.Recvmsg(to, room, aux, 0)
 			if err != nil {
 				t.Fatal(err)

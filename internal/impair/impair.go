@@ -1,10 +1,10 @@
-// Package impair is a bridge between two interfaces that forwards every frame and does to RoCE packets
-// what a rule file says. Neither end needs to know of it: the ends may be any two RoCE peers, hardware
-// or software, in network namespaces, virtual machines or other hosts.
+// Package impair is a bridge between two interfaces. It forwards every frame, and injects faults into RoCE packets as a rule file
+// says. The ends need no change: they may be any two RoCE peers, hardware or software, in network namespaces, virtual machines or
+// other hosts.
 //
 // The rules and their engine are those of link/fault. This package adds the file format (see Load),
-// the bridge over two packet sockets, or in one interface (Run, on Linux), and the trace. What the kernel
-// holds for the bridge belongs to its descriptors, so nothing is left behind when the process is killed.
+// the bridge over two packet sockets, or in one interface (Run, on Linux), and the trace. All kernel objects of the bridge belong to
+// its descriptors, so the kernel removes them when the process is killed.
 package impair
 
 import (
@@ -38,20 +38,20 @@ func (i Interface) String() string {
 	return i.Name + "@" + i.Netns
 }
 
-// MaxBuffer is the largest Config.Buffer: the kernel doubles it, and counts with 31 bits.
+// MaxBuffer is the largest Config.Buffer: the kernel doubles the value, and stores it in 31 bits.
 const MaxBuffer = 1<<30 - 1
 
 // Config configures a bridge.
 type Config struct {
-	A, B   Interface    // B zero: A is redirected, and the ends are the host's stack and the wire
+	A, B   Interface    // B zero: the bridge is in interface A, and its ends are the host's stack and the wire
 	Faults fault.Config // Tx is from A to B, Rx from B to A
 	Trace  *Trace       // nil: none
 	Buffer int          // receive buffer of each interface in bytes; 0: 64 MiB
 
-	// Note is called with what happens to an interface while the bridge runs. nil: nothing is.
+	// Note is called with a message about an interface, for example that it is down. It may be nil.
 	Note func(text string)
 
-	// Ready is called when packets are forwarded. nil: nothing is.
+	// Ready is called when the bridge begins to forward packets. It may be nil.
 	Ready func()
 }
 
@@ -69,9 +69,9 @@ type Side struct {
 	Received  uint64 `json:"received"` // frames; a super-packet of RoCE counts as its packets
 	Sent      uint64 `json:"sent"`
 	RoCE      uint64 `json:"roce"`     // of the received ones
-	Overrun   uint64 `json:"overrun"`  // lost by the kernel before the bridge read them
-	Unsent    uint64 `json:"unsent"`   // the interface did not take them
-	Unusable  uint64 `json:"unusable"` // super-packets that the kernel cannot describe
+	Overrun   uint64 `json:"overrun"`  // the kernel dropped them before the bridge read them
+	Unsent    uint64 `json:"unsent"`   // the interface did not accept them
+	Unusable  uint64 `json:"unusable"` // super-packets that the kernel could not pass on, and damaged frames
 }
 
 // Report says what a bridge did.
@@ -84,7 +84,7 @@ type Report struct {
 	Connections int                 `json:"connections"`
 	Elapsed     time.Duration       `json:"elapsed_ns"`
 
-	// What was in use, and was forgotten because there was too much: see fault.Forgotten.
+	// These count state that the engine dropped because there was too much, although it was in use: see fault.Forgotten.
 	ForgottenConnections uint64 `json:"forgotten_connections"`
 	ForgottenIterations  uint64 `json:"forgotten_iterations"`
 }

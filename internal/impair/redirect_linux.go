@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// One interface can be its own two ends: the host's stack, and the wire. BPF programs on the interface
-// redirect RoCE packets to two tap devices, from which the bridge reads them:
+// A bridge can also be in one interface: its two ends are the host's stack and the wire. BPF programs on the interface
+// redirect RoCE packets to two tap devices, and the bridge reads them there:
 //
 //	          egress                   read        packet socket
 //	host  ------------> tap "host"  ---------> bridge ---------------> wire
@@ -25,13 +25,13 @@ import (
 //	        redirect to            write             read   tap "wire"   ingress
 //	        its ingress
 //
-// What the bridge sends is marked, so that the programs let it pass. The taps and the attachments of the
-// programs (TCX links) belong to descriptors of the process: the kernel removes them with it.
+// The bridge marks the packets that it sends, so that the programs let them pass. The taps and the attachments of the
+// programs (TCX links) belong to descriptors of the process: the kernel removes them when the process ends.
 
-// mark is the mark of packets that the bridge has handled already.
+// mark is the mark (SO_MARK) of packets that the bridge has handled already.
 const mark = 0x524F4345
 
-// Offsets in struct __sk_buff, and what the programs return.
+// Offsets in struct __sk_buff, and values for the programs.
 const (
 	skbMark        = 8
 	skbVLANPresent = 20 // the kernel takes the tag out of a frame before the hooks see it
@@ -39,16 +39,16 @@ const (
 	ingress        = 1 // BPF_F_INGRESS
 )
 
-// redirected is what both ends have in common.
+// redirected is the state that both ends share.
 type redirected struct {
 	of    Interface
 	links []bpflink.Link
 	progs []*ebpf.Program
 	taps  [2]*tap // host, wire
-	wire  *socket // sends
+	wire  *socket // sends to the wire
 }
 
-// redirect takes the RoCE packets of an interface.
+// redirect opens the two ends of a bridge in one interface.
 func redirect(i Interface, buffer int) (ends [2]end, err error) {
 	s, err := open(i, buffer, false)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *redirected) fail(step string, err error, hint string) error {
 	return link.Fail("impair", step, r.of.String(), nil, err, hint)
 }
 
-// setUp makes the taps and loads the programs, without attaching them.
+// setUp creates the taps and loads the programs. It does not attach them.
 func (r *redirected) setUp() error {
 	if err := unix.SetsockoptInt(r.wire.fd, unix.SOL_SOCKET, unix.SO_MARK, mark); err != nil {
 		return r.fail("SO_MARK", err, "CAP_NET_ADMIN is needed")
@@ -105,7 +105,7 @@ func (r *redirected) setUp() error {
 	return nil
 }
 
-// begin attaches the programs; at once for both ends.
+// begin attaches the programs for both ends. The second call does nothing.
 func (r *redirected) begin() error {
 	if len(r.links) > 0 {
 		return nil
@@ -125,7 +125,7 @@ func (r *redirected) begin() error {
 	})
 }
 
-// close lets packets pass again, and removes the taps.
+// close detaches the programs, so that packets pass again, and removes the taps.
 func (r *redirected) close() {
 	for _, l := range r.links {
 		l.Close()
@@ -142,12 +142,12 @@ func (r *redirected) close() {
 	r.wire.close()
 }
 
-// divert is a program that redirects RoCE packets to an interface, but those that the bridge has handled.
-// Packets with a VLAN tag, IP options or extension headers, and fragments pass.
+// divert returns a program that redirects RoCE packets to an interface, except those that the bridge has handled. It lets packets
+// with a VLAN tag, IP options or extension headers, and fragments, pass.
 func divert(to int) asm.Instructions {
 	const ethernet, next, ours, ipv4, take = 14, "next", "ours", "ipv4", "take"
 	c := asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1), // LoadAbs wants it there
+		asm.Mov.Reg(asm.R6, asm.R1), // LoadAbs needs the context in R6
 		asm.LoadMem(asm.R0, asm.R6, skbMark, asm.Word),
 		asm.JEq.Imm(asm.R0, mark, ours),
 		asm.LoadMem(asm.R0, asm.R6, skbVLANPresent, asm.Word),
@@ -181,7 +181,7 @@ func divert(to int) asm.Instructions {
 	return c
 }
 
-// inject is a program that gives what is written to a tap to the stack, as if an interface had received it.
+// inject returns a program that passes the frames that are written to a tap on to the stack, as if interface to had received them.
 func inject(to int) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Imm(asm.R0, mark),
@@ -193,7 +193,7 @@ func inject(to int) asm.Instructions {
 	}
 }
 
-// hostEnd is the host's stack.
+// hostEnd is the end towards the host's stack. The bridge sends and receives with a tap.
 type hostEnd struct {
 	*redirected
 	count Side
@@ -216,7 +216,7 @@ func (e *hostEnd) sendCopy(data []byte) {
 	e.count.Sent++
 }
 
-// wireEnd is the wire. The packet socket sends, and the tap receives.
+// wireEnd is the end towards the wire. The bridge sends with the packet socket, and receives with a tap.
 type wireEnd struct{ *redirected }
 
 func (e *wireEnd) receive() (int, bool, error)    { return e.taps[1].receive(e.fail) }
@@ -227,7 +227,7 @@ func (e *wireEnd) settle()                        { e.wire.count.Overrun += e.dr
 func (e *wireEnd) descriptor() int                { return e.taps[1].fd }
 func (e *wireEnd) flush()                         { e.wire.flush() }
 func (e *wireEnd) sendCopy(data []byte)           { e.wire.sendCopy(data) }
-func (e *wireEnd) close()                         {} // the host's end does
+func (e *wireEnd) close()                         {} // hostEnd closes what both ends share
 
 func (e *wireEnd) send(data []byte, head *gso.VnetHeader, packets int) {
 	e.wire.send(data, head, packets)
@@ -241,10 +241,10 @@ type tap struct {
 	size  [batch]int
 }
 
-// tapQueue is how many frames wait in a tap, at most.
+// tapQueue is the length of a tap's queue, in frames.
 const tapQueue = 8192
 
-// newTap makes a tap device in the namespace of the thread.
+// newTap creates a tap device in the network namespace of the thread.
 func newTap(mtu int) (*tap, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -263,7 +263,7 @@ func newTap(mtu int) (*tap, error) {
 		t.close()
 		return nil, err
 	}
-	for i := range t.room { // for any frame: the MTU of the interface may grow, and pages never used cost nothing
+	for i := range t.room { // large enough for any frame, because the MTU of the interface may grow; unused pages take no memory
 		t.room[i] = make([]byte, rxRoom)
 	}
 	return t, nil
@@ -303,7 +303,7 @@ func (t *tap) receive(fail func(string, error, string) error) (n int, changed bo
 	return n, false, nil
 }
 
-// message returns a frame, unless it is one that the kernel says on its own account.
+// message returns frame i. ok is false for frames that the kernel itself sends on the tap, for example neighbour discovery.
 func (t *tap) message(i int) (f received, ok bool) {
 	f.data = t.room[i][:t.size[i]]
 	_, ok = gso.Look(f.data)

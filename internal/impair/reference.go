@@ -6,7 +6,7 @@ type key struct {
 	doc  string // for docs/impair.md
 }
 
-// matchKeys say which packets a rule is for. "direction" is read apart.
+// matchKeys are the keys that select the packets of a rule. The reader handles one more, "direction", itself.
 var matchKeys = map[string]*key{
 	"connection":   {"conn", "the n-th connection that the bridge sees, from 1"},
 	"opcode":       {"op", "name, number, pattern with `*`, or a list of them: `WRITE_*`, `[SEND_ONLY, 0x0c]`"},
@@ -25,7 +25,7 @@ var matchKeys = map[string]*key{
 	"probability":  {"p", "act with this probability: `0.01`, `1%`"},
 }
 
-// parameterKeys say how a rule acts.
+// parameterKeys are the keys that set the parameters of an action.
 var parameterKeys = map[string]*key{
 	"time":   {"time", "`delay`: how long; `reorder`: at most so long. Default 1 ms"},
 	"jitter": {"jitter", "`delay`: random addition, up to this"},
@@ -35,7 +35,7 @@ var parameterKeys = map[string]*key{
 	"icrc":   {"icrc", "`corrupt`, `rewrite`: `right` or `wrong` afterwards. Default wrong after `corrupt`, right after `rewrite`"},
 }
 
-// keyNames returns the names of keys and some more.
+// keyNames returns the names of all keys, and those in more.
 func keyNames(keys map[string]*key, more ...string) []string {
 	for name := range keys {
 		more = append(more, name)

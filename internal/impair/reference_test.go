@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// table returns rows of Markdown for keys.
+// table returns the rows of the keys for a Markdown table.
 func table(keys map[string]*key) (rows []string) {
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		rows = append(rows, fmt.Sprintf("| `%s` | %s |", name, keys[name].doc))

@@ -19,8 +19,8 @@ type ruleReport struct {
 	Fired   uint64 `json:"fired"`
 }
 
-// describe joins the counters of rules with their names. rules are those of the file, all the rules of
-// the bridge, which has some more of flags.
+// describe joins the counters of rules with their names. rules are the rules of the file. all are the rules of the bridge: those of the
+// file, and then those of flags.
 func (r *Report) describe(rules []Rule, all []fault.Rule) []ruleReport {
 	list := make([]ruleReport, 0, len(r.Rules))
 	for i, c := range r.Rules {

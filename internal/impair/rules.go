@@ -29,11 +29,11 @@ type File struct {
 // Rule is a rule of a file.
 type Rule struct {
 	fault.Rule
-	Name string // as the file has it, or "rule N"
+	Name string // from the file, or "rule N"
 	Line int    // where it begins
 }
 
-// FileError is what is wrong at one place of a rule file.
+// FileError is a mistake at one place of a rule file.
 type FileError struct {
 	File         string
 	Line, Column int // Column 0: not known
@@ -47,7 +47,7 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
 }
 
-// maxFile bounds the size of a rule file, and maxErrors the mistakes that are reported.
+// maxFile bounds the size of a rule file in bytes. maxErrors bounds the number of mistakes that are reported.
 const (
 	maxFile   = 1 << 20
 	maxErrors = 10
@@ -71,7 +71,7 @@ func Load(name string) (*File, error) {
 	return Parse(name, text)
 }
 
-// Parse is Load for a text in memory.
+// Parse is like Load, for a text in memory.
 func Parse(name string, text []byte) (*File, error) {
 	if err := checkLines(name, text); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func Parse(name string, text []byte) (*File, error) {
 // maxLine bounds a line of a rule file, in bytes.
 const maxLine = 4096
 
-// checkLines finds a line that is too long.
+// checkLines returns an error if a line is too long.
 func checkLines(name string, text []byte) error {
 	line := 0
 	for b := range bytes.Lines(text) {
@@ -111,14 +111,14 @@ func checkLines(name string, text []byte) error {
 	return nil
 }
 
-// What the YAML parser says: with the line, if that is not the first one, and of an alias.
+// These match errors of the YAML parser: any error, with the number of the line unless that is the first, and the error for an alias.
 var (
 	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 	noAnchor  = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// syntax makes a FileError of an error of the YAML parser. The parser does not say where a byte is that may not be in YAML, nor an
-// alias of nothing, and counts from 0 the lines of blocks that are wrong.
+// syntax converts an error of the YAML parser to a FileError. The parser does not tell the place of a forbidden byte or of an unknown
+// alias, and counts lines from 0 in errors of block structure: syntax adds the place or corrects the line.
 func syntax(name string, text []byte, err error) error {
 	m := yamlError.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -143,14 +143,14 @@ func notText(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
-// at tells the place of a byte of the text; -1: it is not known.
+// at sets the line and the column to those of byte i of the text. It does nothing if i is -1.
 func (e *FileError) at(text []byte, i int) {
 	if i >= 0 {
 		e.Line, e.Column = 1+bytes.Count(text[:i], []byte("\n")), i-bytes.LastIndexByte(text[:i], '\n')
 	}
 }
 
-// reader makes a File of a tree of nodes, and collects what is wrong with it.
+// reader converts a tree of nodes to a File, and collects the mistakes in it.
 type reader struct {
 	file *File
 	errs []error
@@ -218,7 +218,7 @@ func kind(n *yaml.Node) string {
 	return fmt.Sprintf("%.60q", n.Value)
 }
 
-// unknown complains of a key that is none of those that are possible.
+// unknown reports a key that is not one of the possible ones.
 func (r *reader) unknown(key *yaml.Node, possible []string) {
 	slices.Sort(possible)
 	r.fail(key, "unknown key %.60q; the keys here are %s", key.Value, strings.Join(possible, ", "))
@@ -305,7 +305,7 @@ func (r *reader) rule(i int, n *yaml.Node, line int) {
 	r.file.Rules = append(r.file.Rules, rule)
 }
 
-// match reads which packets a rule is for.
+// match reads the conditions that select the packets of a rule.
 func (r *reader) match(rule *Rule, p pair) {
 	for _, m := range r.pairs(p.value, "match") {
 		switch key := m.key.Value; {
@@ -346,7 +346,7 @@ func (r *reader) set(rule *Rule, p pair, flag string) {
 	}
 }
 
-// cause removes the name of a flag from an error, which is not the name that the file has.
+// cause removes the name of the flag from an error, because the key in the file may have another name.
 func cause(err error, flag string) string { return strings.TrimPrefix(err.Error(), flag+": ") }
 
 // FaultRules returns the rules for a fault.Config.

@@ -77,7 +77,7 @@ rules:
 	}
 }
 
-// TestForms: how an editor writes a file makes no difference.
+// TestForms: the reader accepts files with other line ends, encodings and blanks, as different editors write them.
 func TestForms(t *testing.T) {
 	const text = "# Über alles\nrules:\n  - name: 日本\n    action: drop\n    match: {opcode: \"SEND_*\", nth: 2}\n"
 	utf16 := []byte{0xFF, 0xFE}
@@ -99,7 +99,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestMistakes: testdata/mistakes has files with something wrong, and beside each what is said.
+// TestMistakes: testdata/mistakes has files with mistakes, and beside each the expected error.
 func TestMistakes(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -148,7 +148,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// FuzzParse: what users write, and what is not even text, gives rules or errors.
+// FuzzParse: any input, also one that is not text, gives valid rules or an error.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/mistakes/*.yaml")
 	more, _ := filepath.Glob("../../examples/impair/*.yaml")

@@ -30,18 +30,18 @@ const (
 	etherQinQ = 0x88A8
 )
 
-// socket is a packet socket of one interface. Promiscuous mode and everything else that it asks the
-// kernel for is the socket's, and ends with it.
+// socket is a packet socket of one interface. The kernel ends promiscuous mode, and everything else that the socket has set, when the
+// socket is closed.
 type socket struct {
 	of       Interface
 	fd       int
-	reserved int // a socket whose name is the reservation
+	reserved int // a socket whose name is the reservation; see reserve
 	index    int
 	mtu      int
 	count    Side
 
 	calls mmsg.Receiver
-	room  []byte // rxRoom for each message; pages never used cost nothing
+	room  []byte // rxRoom bytes for each message; unused pages take no memory
 	msgs  [batch]unix.Mmsghdr
 	iov   [2 * batch]unix.Iovec
 	vnets [batch][gso.VnetLen]byte
@@ -52,9 +52,9 @@ type socket struct {
 	outHead [batch][gso.VnetLen]byte
 	packets [batch]int
 	queued  int
-	wasUp   bool   // the interface, when the kernel told it last
-	stuck   bool   // the interface has taken nothing for so long as patience
-	copies  []byte // of frames whose bytes do not stay until flush
+	wasUp   bool   // the interface was up when the kernel last told its state
+	stuck   bool   // the interface has accepted no frame for maxWait
+	copies  []byte // the frames of sendCopy
 }
 
 // entered runs f on a thread in the namespace of the interface.
@@ -91,7 +91,7 @@ func (i Interface) entered(f func() error) error {
 	return err
 }
 
-// open opens the socket of an interface. It takes nothing before bind.
+// open opens the socket of an interface. It receives nothing before begin binds it.
 func open(i Interface, buffer int, stamps bool) (*socket, error) {
 	s := &socket{of: i, fd: -1, reserved: -1, count: Side{Interface: i.String()}}
 	err := i.entered(func() error { return s.setUp(buffer, stamps) })
@@ -161,7 +161,7 @@ func (s *socket) setUp(buffer int, stamps bool) error {
 	return nil
 }
 
-// init lays out the messages.
+// init points the messages of both directions to their buffers.
 func (s *socket) init() {
 	s.room = make([]byte, batch*rxRoom)
 	for i := range batch {
@@ -183,7 +183,7 @@ func (s *socket) init() {
 
 func (s *socket) frame(i int) []byte { return s.room[i*rxRoom : (i+1)*rxRoom : (i+1)*rxRoom] }
 
-// begin lets frames in, those to others included.
+// begin starts to receive frames, in promiscuous mode.
 func (s *socket) begin() error {
 	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: s.index}); err != nil {
@@ -205,8 +205,8 @@ func (s *socket) close() {
 	}
 }
 
-// up reports whether the interface is up, or that it is gone. The kernel tells the flags by name only; for a moment in which the
-// interface gets another name, it has none: then nothing has changed.
+// up reports whether the interface is up. The error says that it was removed. The kernel returns the flags only by the name of the
+// interface. If the interface is being renamed, the name is not valid for a moment: up then returns the last state.
 func (s *socket) up() (bool, error) {
 	name, err := s.name()
 	if err != nil {
@@ -252,7 +252,7 @@ func (s *socket) receive() (n int, changed bool, err error) {
 		return n, false, nil
 	case unix.EAGAIN, unix.EINTR:
 		return 0, false, nil
-	case unix.EINVAL: // a super-packet that no virtio_net_hdr describes: it is lost
+	case unix.EINVAL: // the kernel cannot describe a super-packet by a virtio_net_hdr, and drops it
 		s.count.Unusable++
 		return 0, false, nil
 	case unix.ENETDOWN:
@@ -261,7 +261,7 @@ func (s *socket) receive() (n int, changed bool, err error) {
 	return 0, false, s.fail("receive", errno)
 }
 
-// received is a frame with what the kernel says about it.
+// received is a frame with the kernel's information about it.
 type received struct {
 	data []byte
 	head gso.VnetHeader
@@ -297,7 +297,7 @@ func (s *socket) message(i int) (f received, ok bool) {
 	return f, true
 }
 
-// tag puts the VLAN tag back that the kernel took out of the frame.
+// tag puts the VLAN tag back that the kernel has removed from the frame.
 func (f *received) tag(room []byte, a *unix.TpacketAuxdata) {
 	if a.Status&unix.TP_STATUS_VLAN_VALID == 0 {
 		return
@@ -318,7 +318,7 @@ func (f *received) tag(room []byte, a *unix.TpacketAuxdata) {
 	}
 }
 
-// send queues a frame of so many packets, whose bytes stay until flush.
+// send queues a frame that holds this number of packets. data must not change until flush.
 func (s *socket) send(data []byte, head *gso.VnetHeader, packets int) {
 	if s.queued == batch {
 		s.flush()
@@ -331,7 +331,7 @@ func (s *socket) send(data []byte, head *gso.VnetHeader, packets int) {
 	s.queued++
 }
 
-// sendCopy is send for bytes that do not stay.
+// sendCopy queues a copy of data.
 func (s *socket) sendCopy(data []byte) {
 	if s.queued == batch || len(s.copies)+len(data) > cap(s.copies) {
 		s.flush()
@@ -344,11 +344,11 @@ func (s *socket) sendCopy(data []byte) {
 	s.send(s.copies[at:], &gso.VnetHeader{}, 1)
 }
 
-// patience is how long flush waits for an interface that takes no frame, before it drops frames until the interface takes one
-// again: while flush waits nothing passes in the other direction.
-const patience = 100 * time.Millisecond
+// maxWait is how long flush waits for an interface that accepts no frame. After that it drops frames without waiting, until the interface
+// accepts one again. While flush waits, the bridge forwards nothing in the other direction.
+const maxWait = 100 * time.Millisecond
 
-// flush sends what is queued. What the interface does not take counts as unsent.
+// flush sends all queued frames. It counts those that the interface does not accept as unsent.
 func (s *socket) flush() {
 	for at := 0; at < s.queued; {
 		n, errno := mmsg.Send(s.fd, s.out[at:s.queued])
@@ -362,7 +362,7 @@ func (s *socket) flush() {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN && !s.stuck:
 			p := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLOUT}}
-			unix.Poll(p, int(patience/time.Millisecond))
+			unix.Poll(p, int(maxWait/time.Millisecond))
 			s.stuck = true
 		default:
 			s.count.Unsent += uint64(s.packets[at])
@@ -376,7 +376,7 @@ func (s *socket) descriptor() int { return s.fd }
 
 func (s *socket) counters() *Side { return &s.count }
 
-// settle asks the kernel for the frames that it has dropped.
+// settle adds the frames that the kernel has dropped to the counters.
 func (s *socket) settle() {
 	if st, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 		s.count.Overrun += uint64(st.Drops)

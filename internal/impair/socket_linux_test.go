@@ -18,8 +18,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// TestStuck: an interface that takes no frames is waited for once, not for each frame: meanwhile nothing passes in the other
-// direction. If each were waited for, the test would take hours.
+// TestStuck: flush waits only once for an interface that accepts no frames, not for each frame, because meanwhile the bridge forwards nothing in the
+// other direction. If it waited for each frame, the test would take hours.
 func TestStuck(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -88,8 +88,8 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
-// TestClockSet: the clock is set back an hour behind the time stamp of a packet. The trace does not say that the packet was in the
-// bridge for less than no time.
+// TestClockSet: the clock is set back, so the time stamp of a packet is an hour in the future. The trace must not have a negative delay for
+// this packet.
 func TestClockSet(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "run.pcapng")
 	w, err := pcap.Create(name, 0)

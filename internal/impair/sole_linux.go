@@ -11,9 +11,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// reserve makes the bridge the only one at an interface: a second one would forward each frame once more, and with BPF programs
-// the two would redirect each other's frames for ever. The reservation is the name of an abstract Unix socket. Names belong to
-// the network namespace, as the numbers of interfaces do, and the kernel frees them with the process.
+// reserve returns an error if another bridge has the interface. Two bridges would forward each frame twice, and with BPF programs they
+// would redirect each other's frames for ever. The reservation is the name of an abstract Unix socket. Such names belong to the network
+// namespace, as interface indices do, and the kernel frees them when the process ends.
 func reserve(i Interface, index int) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, link.Fail("impair", "socket", i.String(), nil, err, "")
@@ -29,7 +29,7 @@ func reserve(i Interface, index int) (fd int, err error) {
 	return -1, link.Fail("impair", "reserve", i.String(), nil, err, "")
 }
 
-// unfit says why two interfaces cannot be the ends of a bridge.
+// unfit returns an error if two interfaces cannot be the ends of a bridge: they are the same interface, or a veth pair.
 func unfit(a, b Interface) error {
 	var of [2]netlink.Link
 	var spaces [2]*os.File
@@ -44,7 +44,7 @@ func unfit(a, b Interface) error {
 			defer spaces[n].Close()
 		}
 		if err != nil {
-			return nil // opening it says more
+			return nil // open returns a better error for this
 		}
 	}
 	var x, y unix.Stat_t

@@ -9,11 +9,11 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Trace writes what passes a bridge to a pcapng file: each frame when it arrives at an interface, and
-// when it leaves at the other. The packets at one interface are what the peer there has sent and got.
+// Trace writes the frames of a bridge to a pcapng file: each frame when it arrives at one interface, and again when it leaves at the
+// other. The records of one interface are what the peer at this interface has sent and received.
 //
-// The comment of an arrival says what was done to the packet and why, the one of a departure which
-// arrival it was and what has changed:
+// The comment of an arrival says which faults the packet got, and why. The comment of a departure names the arrival, and
+// says what has changed since:
 //
 //	seq=12 a-to-b conn=1 rel=4 iter=1 drop rule="the fifth packet" line=9
 //	seq=14 of=13 delay 2.003ms
@@ -32,7 +32,7 @@ type Trace struct {
 // Point says at which interfaces a trace records packets.
 type Point uint8
 
-// The points. At one interface each packet is there once, as the peer there has sent or got it.
+// The points. With AtA and AtB, the trace has each packet once, as the peer at that interface has sent or received it.
 const (
 	Both Point = iota
 	AtA
@@ -82,7 +82,7 @@ func (t *Trace) arrived(dir fault.Direction, at time.Time, data []byte, v *fault
 	return t.seq
 }
 
-// verdict appends where a packet belongs, what was done to it and why.
+// verdict appends the connection of a packet, its place in the connection, its faults, and the rule that caused them.
 func (t *Trace) verdict(b []byte, v *fault.Verdict) []byte {
 	number := func(name string, n int) {
 		b = append(append(append(b, ' '), name...), '=')
@@ -107,7 +107,7 @@ func (t *Trace) verdict(b []byte, v *fault.Verdict) []byte {
 	switch {
 	case v.Rule >= 0 && v.Rule < len(t.rules):
 		b = fmt.Appendf(b, " rule=%q line=%d", t.rules[v.Rule].Name, t.rules[v.Rule].Line)
-	case v.Rule >= 0: // of a flag
+	case v.Rule >= 0: // it is the rule of a flag
 		number("rule", v.Rule+1)
 	default:
 		b = append(b, " random"...)
@@ -115,8 +115,8 @@ func (t *Trace) verdict(b []byte, v *fault.Verdict) []byte {
 	return b
 }
 
-// left records a frame that leaves. of is the sequence number of its arrival, and why says what makes
-// it differ from that; late is how long after it leaves.
+// left records a frame that leaves. of is the sequence number of its arrival. why names its faults, "" if there are none. late is the
+// time since the arrival.
 func (t *Trace) left(dir fault.Direction, at time.Time, data []byte, of uint64, why string, late time.Duration) {
 	t.seq++
 	b := append(t.text[:0], "seq="...)
@@ -140,8 +140,8 @@ func (t *Trace) write(iface int, dir pcap.Direction, at time.Time, data []byte, 
 	t.w.Write(&pcap.Record{Time: at, Data: data, LinkType: pcap.Ethernet, Direction: dir, Interface: iface, Comment: string(t.text), ID: id})
 }
 
-// flush writes out what is buffered, for a reader that looks on and for the case that the process is
-// killed. Its error is that of the file, and stays.
+// flush writes the buffered records to the file, so that another process can read them, and so that they are not lost if the process is
+// killed. After an error of the file it always returns that error.
 func (t *Trace) flush() error {
 	if !t.dirty {
 		return nil
