@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// goName is a name on our side in docs/api.md.
+// goName matches a Go name in docs/api.md.
 var goName = regexp.MustCompile("`((?:rdmacm|rsocket)\\.)?([A-Z]\\w*)(?:\\.([A-Z]\\w*))?`")
 
-// Every name of Go in docs/api.md exists, and every call of C is there once. The calls are those that
+// Every Go name in docs/api.md exists, and every C call is in docs/api.md once. The C calls are the functions that
 // the map files of libibverbs and librdmacm export to programs, and the inline functions of their headers.
 func TestAPI(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root(t), "docs", "api.md"))

@@ -17,8 +17,8 @@ var (
 	version = regexp.MustCompile(`^\d+\.\d+\.\d+ \((\d{4}-\d\d-\d\d|not yet released)\)$`)
 )
 
-// Every link of a Markdown file to a file of the repository leads somewhere, and so does
-// the heading that it names.
+// If a Markdown file has a link to a file of the repository, this file exists and has the heading that the link
+// names.
 func TestLinks(t *testing.T) {
 	dir := root(t)
 	links := 0
@@ -93,8 +93,7 @@ func TestDocsIndex(t *testing.T) {
 	}
 }
 
-// The README is two screens, and names the newest version of the changelog, as the page
-// of the tool does.
+// The README has at most two screens. The README and docs/rocectl.md name the newest version of the changelog.
 func TestVersions(t *testing.T) {
 	dir := root(t)
 	read := func(name string) string {

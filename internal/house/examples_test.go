@@ -20,8 +20,8 @@ var (
 	anySubtest  = regexp.MustCompile(`^[.*]*$`)
 )
 
-// The part of examples/README.md that leads from the documents to the code: each row of its tables has a command, all
-// commands run tests, examples and subtests that there are, and each link of a row leads to a file.
+// A part of examples/README.md leads from the documents to the code. Each row of its tables has a command and no empty cell, and each
+// command runs tests, examples and subtests that exist.
 func TestExampleCommands(t *testing.T) {
 	dir := root(t)
 	page, err := os.ReadFile(filepath.Join(dir, "examples", "README.md"))
@@ -84,16 +84,16 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-// testIndex has what each directory of tests offers.
+// testIndex has the tests of each directory.
 type testIndex map[string]*testSet
 
 // testSet is the tests of a directory.
 type testSet struct {
 	names    []string // of tests and examples
-	subtests []string // what their names can be: the literals of the tests, and the files beside them
+	subtests []string // possible names of subtests: the string literals in the tests, and the names of files in the directory
 }
 
-// check looks whether a command runs a test that there is.
+// check checks that a command runs a test that exists.
 func (x testIndex) check(t *testing.T, dir, command string) {
 	t.Helper()
 	args, isTest := strings.CutPrefix(command, "go test ")
@@ -119,7 +119,7 @@ func (x testIndex) check(t *testing.T, dir, command string) {
 	}
 	pattern := strings.Trim(words[2], "'")
 	patterns := []string{pattern}
-	if !strings.Contains(pattern, "(") { // each of them must be there
+	if !strings.Contains(pattern, "(") { // each alternative must exist
 		patterns = strings.Split(pattern, "|")
 	}
 	for _, p := range patterns {
@@ -135,7 +135,7 @@ func (x testIndex) check(t *testing.T, dir, command string) {
 	}
 }
 
-// hasSubtest reports whether a pattern selects a subtest. A name can be made of two, with "and" between them.
+// hasSubtest reports whether a pattern selects a subtest. The name of a subtest may consist of two names with "_and_" between them.
 func (s *testSet) hasSubtest(pattern string) bool {
 	if first, last, both := strings.Cut(pattern, and); both && slices.Contains(s.subtests, and) {
 		return s.hasSubtest(first) && s.hasSubtest(last)
@@ -145,7 +145,7 @@ func (s *testSet) hasSubtest(pattern string) bool {
 
 const and = "_and_"
 
-// alternatives are the subtests that a pattern selects one by one: "(a|b)" and "a|b" are two.
+// alternatives splits a pattern into its alternatives: "(a|b)" and "a|b" have two.
 func alternatives(pattern string) []string {
 	inner := pattern
 	end := ""

@@ -1,5 +1,5 @@
-// Package house guards the rules of the house: which package may import which, what
-// the sans-I/O packages must not touch, and the shape of files. See CONTRIBUTING.md.
+// Package house tests the rules of this repository: which package may import which, which packages and functions
+// the sans-I/O packages must not use, and the form of files. See CONTRIBUTING.md.
 package house
 
 import (
@@ -66,8 +66,8 @@ var above = map[string][]string{
 // public object.
 const maxRootFiles = 26
 
-// banned lists what of the standard library the sans-I/O packages must not use: the
-// whole package, or some of its names.
+// banned lists the packages of the standard library that the sans-I/O packages must not use. If it lists names, only these names of the
+// package are banned.
 var banned = map[string][]string{
 	"time":         {"Now", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer", "Since", "Until"},
 	"math/rand":    nil,
@@ -83,14 +83,13 @@ var banned = map[string][]string{
 	"os/signal":    nil,
 }
 
-// atomics lists the sans-I/O packages that may use sync/atomic: in mr shards look keys up
-// while one of them changes what a key opens, and peers and the program share memory; in cq a
-// completion goes from one producer to one consumer; in bth/frame the next hop of paths
-// changes while packets are sent along them.
+// atomics lists the sans-I/O packages that may use sync/atomic. In mr, shards look up keys while one of them changes the entry of
+// a key, and peers and the program share memory. In cq, completions go from one producer to one consumer. In bth/frame, the next
+// hop of a path changes while packets are sent along this path.
 var atomics = []string{"mr", "cq", "bth/frame"}
 
-// spins lists the files of sans-I/O packages where one shard may wait for a few instructions
-// of another, yielding the processor: nothing else there waits for anything.
+// spins lists the files of sans-I/O packages in which one shard may wait while another one executes a few instructions. It yields the
+// processor meanwhile. No other code of these packages waits.
 var spins = []string{"mr/grant.go"}
 
 // maxLines and maxTestLines are the lengths beyond which a file is split by concern. There is
@@ -100,20 +99,19 @@ const (
 	maxTestLines = 800
 )
 
-// sleepers lists the directories and files where time.Sleep may take real time: drivers that
-// wait for the kernel, a device whose driver cannot, what tests of drivers and of whole
-// systems are made of, and benchmarks. In every other test it stands for time that passes in a bubble of
-// testing/synctest, and nowhere else in the product.
+// sleepers lists the directories and files in which time.Sleep may take real time: drivers that wait for the kernel, a device whose
+// driver cannot wait for packets, helpers of the tests of drivers and of whole systems, and benchmarks. Other tests may call time.Sleep
+// only in a bubble of testing/synctest. Other code must not call it.
 var sleepers = []string{"link/udp/", "link/raw/", "xdp/", "internal/xsk/", "internal/doze/", "internal/netlab/", "internal/scarce/",
 	"internal/hostnet/", "internal/share/", "interop/", "bench/", "cverbs/tests/", "internal/nic/port.go", "internal/scenario/host_change_linux_test.go", "internal/scenario/host_outage_linux_test.go",
 	"cmd/rocectl/pcap_netns_test.go", "internal/scenario/bench_rare_unix_test.go"}
 
-// bubble is how a test file says that its time is not real: by testing/synctest, by the bubble
-// function of the tests of its package, or by the scripts of hostile peers.
+// bubble matches in a test file whose time is not real: it uses testing/synctest, the bubble function of the tests of its package, or
+// tooltest.Fuzz.
 var bubble = regexp.MustCompile(`\bsynctest\.|\bbubble\(|\btooltest\.Fuzz\(`)
 
-// words must not stand in the product: promises instead of facts, and places that
-// its readers cannot see.
+// words matches text that no file may contain: promises instead of facts, and places that readers
+// cannot see.
 var words = regexp.MustCompile(`\b(TODO|FIXME|XXX)\b|(?i)not (yet )?implemented|unimplemented|\bissue\s+#?\d|/home/|/root/`)
 
 // source is a parsed Go file; name and dir are relative to the root, with slashes.
@@ -257,7 +255,7 @@ func TestHigherPackages(t *testing.T) {
 					local, ours = "", true
 				}
 				if ours && slices.Contains(banned, local) {
-					t.Errorf("%s: %s must not import %s, which stands on it or is not its business", s.at(i), s.dir, p)
+					t.Errorf("%s: %s must not import %s, which is a higher or unrelated package", s.at(i), s.dir, p)
 				}
 			}
 		}
@@ -268,12 +266,12 @@ func TestHigherPackages(t *testing.T) {
 		}
 	}
 	if files > maxRootFiles {
-		t.Errorf("the root package has %d files, at most %d: what is no public object goes to a room under internal/", files, maxRootFiles)
+		t.Errorf("the root package has %d files, at most %d: code that is not a public object belongs in a package under internal/", files, maxRootFiles)
 	}
 }
 
-// The sans-I/O contract: time and randomness come in as arguments, and whoever
-// drives the package owns goroutines and locks.
+// The sans-I/O contract: time and randomness are arguments, and the caller of the package owns goroutines
+// and locks.
 func TestSansIO(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, s := range sources(t) {
@@ -324,7 +322,7 @@ func TestSansIO(t *testing.T) {
 	}
 }
 
-// Every package says what it is.
+// Every package has a doc comment.
 func TestPackageDocs(t *testing.T) {
 	documented := make(map[string]bool)
 	for _, s := range sources(t) {
@@ -339,7 +337,7 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// Files are short, and as gofmt leaves them.
+// Files are short, and formatted by gofmt.
 func TestFiles(t *testing.T) {
 	for _, s := range sources(t) {
 		limit := maxLines
@@ -358,7 +356,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Nothing sleeps in real time but what has to do with the system.
+// Only the code in sleepers sleeps in real time.
 func TestSleep(t *testing.T) {
 	may := func(s source) bool {
 		return slices.ContainsFunc(sleepers, func(p string) bool { return strings.HasPrefix(s.name, p) }) || s.test && bubble.Match(s.text)
@@ -366,14 +364,14 @@ func TestSleep(t *testing.T) {
 	for _, s := range sources(t) {
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			if x, ok := n.(*ast.SelectorExpr); ok && fmt.Sprint(x.X) == "time" && x.Sel.Name == "Sleep" && !may(s) {
-				t.Errorf("%s: time.Sleep takes real time here: wait for what is waited for, or use testing/synctest", s.at(n))
+				t.Errorf("%s: time.Sleep takes real time here: wait for the event itself, or use testing/synctest", s.at(n))
 			}
 			return true
 		})
 	}
 }
 
-// Nothing in the repository speaks of what its readers cannot see.
+// No file of the repository contains one of words.
 func TestWords(t *testing.T) {
 	eachFile(t, func(name string, text []byte) {
 		if name == "internal/house/house_test.go" || bytes.IndexByte(text[:min(len(text), 8000)], 0) >= 0 {

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// load type-checks packages of the module by the export data of the go command.
+// load loads the types of packages of the module from the export data of the go command.
 func load(t *testing.T, paths ...string) map[string]*types.Package {
 	t.Helper()
 	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}, paths...)...)
@@ -50,15 +50,15 @@ func constants(p *types.Package) map[string]*types.Const {
 	return all
 }
 
-// verbsEnum is how the comment of a type says that its values are those of the verbs.
+// verbsEnum matches a type whose comment says that its values are those of an enumeration of the verbs.
 var verbsEnum = regexp.MustCompile(`(?s)// (\w+) [^\n]*(?:\n// [^\n]*)*enum\s+(?://\s+)?ibv?_[^\n]*\n(?:// [^\n]*\n)*type (\w+) `)
 
-// noWord lists the constants of types with a name in the root package that a program has no
-// use for.
+// noWord lists constants that need no name in the root package, because a program has no
+// use for them. Their types have a name there.
 var noWord = map[string]bool{"bth.QPNGSI": true, "bth.QKeyGSI": true, "qp.DCT": true}
 
-// A program of verbs imports the root package only: every constant of an enumeration of the
-// verbs that the packages below have is there too, with the same type and value.
+// A program that uses the verbs needs to import the root package only: it has every constant of an enumeration of the
+// verbs that the packages below have, with the same type and value.
 func TestVocabulary(t *testing.T) {
 	below := []string{"qp", "cq", "mr", "bth"}
 	paths := []string{module}
