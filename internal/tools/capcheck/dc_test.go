@@ -66,8 +66,8 @@ func (c *dcPackets) answer(op bth.Opcode, initiator bth.QPN, psn bth.PSN, number
 	c.add("10.0.0.2", "10.0.0.1", initiator, f)
 }
 
-// TestDrawingDC draws two initiators of a host, which connect to one target, send, and leave: each
-// has PSNs of its own, CONNECT has that of the first request, and a later connection begins elsewhere.
+// TestDrawingDC draws two initiators of a host, which connect to one target, send, and disconnect. Each has its own PSNs.
+// CONNECT has the PSN of the first request. A later connection begins with another PSN.
 func TestDrawingDC(t *testing.T) {
 	const send, ack = 0xC0 | bth.RCSendOnly, 0xC0 | bth.RCAck
 	c := &dcPackets{t: t, draw: NewDrawing(&dissect.Selection{})}
@@ -81,7 +81,7 @@ func TestDrawingDC(t *testing.T) {
 	c.request(send, 0x11, 101, 0x99)
 	c.answer(ack, 0x11, 101, 0)
 	c.request(bth.DCDisconnect, 0x11, 102, 0x99)
-	c.request(bth.DCConnect, 0x11, 500, 2) // from 102 on it sent to another target
+	c.request(bth.DCConnect, 0x11, 500, 2) // it used the PSNs from 102 on for another target
 	c.request(send, 0x11, 500, 0x99)
 	c.request(send, 0x11, 502, 0x99)
 	var b strings.Builder

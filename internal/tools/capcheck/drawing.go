@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Drawing turns selected packets into the steps of a ladder, with notes on retransmissions, gaps and
+// Drawing converts selected packets to the steps of a ladder diagram, with notes on retransmissions, gaps and
 // errors.
 type Drawing struct {
 	Steps []ladder.Step
@@ -20,14 +20,14 @@ type Drawing struct {
 	HideQPN bool
 
 	sel    *dissect.Selection
-	report *Report // of all packets, selected or not
+	report *Report // about all packets, also those that are not selected
 }
 
 // NewDrawing returns an empty drawing.
 func NewDrawing(sel *dissect.Selection) *Drawing { return &Drawing{sel: sel, report: New("")} }
 
-// Add adds the next packet. It returns nil; it has a result so that it can be handed to
-// [dissect.ReadFile].
+// Add adds the next packet. It always returns nil; it has a result because [dissect.ReadFile] needs a function
+// with one.
 func (d *Drawing) Add(p *dissect.Packet) error {
 	note := d.note(p)
 	if !d.sel.Match(p) {

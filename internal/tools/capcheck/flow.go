@@ -8,14 +8,14 @@ import (
 // Flow is the packets from a host to one queue pair: the requests of the host's requester, and the
 // answers of its responder to the requests the other way.
 //
-// A packet that is lost after the point of capture shows as a retransmission; one that is lost
-// before it shows as a gap that is filled later.
+// A packet that was lost after the point of capture appears as a retransmission. A packet that was lost
+// before it appears as a gap that is filled later.
 type Flow struct {
 	Src       string `json:"src"`
 	Dst       string `json:"dst"`
 	DestQPN   uint32 `json:"dest_qpn"`
-	SrcQPN    uint32 `json:"src_qpn,omitempty"` // initiator that the requests are of, with DC
-	IfIndex   int    `json:"ifindex,omitempty"` // where it was captured, if the file says it
+	SrcQPN    uint32 `json:"src_qpn,omitempty"` // with DC: the initiator that sends the requests
+	IfIndex   int    `json:"ifindex,omitempty"` // interface of the capture, if the file has it
 	Transport string `json:"transport"`
 
 	Packets int    `json:"packets"`
@@ -36,7 +36,7 @@ type Flow struct {
 	CNPs int `json:"cnps,omitempty"` // congestion notification packets
 
 	firstFrame int
-	connection uint32 // of DC: the number in the last CONNECT
+	connection uint32 // with DC: the number in the last CONNECT
 	key        flowKey
 	pair       pairing
 	req        sequence
@@ -64,10 +64,10 @@ func (f *Flow) request(p *dissect.Packet) {
 	pkt := &p.Frame
 	f.Requests++
 	if pkt.Op.Transport() == bth.UD {
-		return // the PSNs are those of the sender, for all its destinations
+		return // a UD sender has one sequence of PSNs for all its destinations
 	}
 	switch pkt.Op {
-	case bth.DCConnect: // has the PSN of the first request to come
+	case bth.DCConnect: // it has the PSN of the next request, and does not count as one
 		f.connect(pkt.DCCETH().Connection)
 		return
 	case bth.DCDisconnect:
@@ -90,7 +90,7 @@ func (f *Flow) request(p *dissect.Packet) {
 	}
 }
 
-// connect begins another connection of an initiator, with PSNs of its own, unless it is the present one.
+// connect begins a new connection of an initiator, with its own PSNs. If it is the current connection, connect counts a retransmission.
 func (f *Flow) connect(number uint32) {
 	if f.Requests > 1 && number == f.connection {
 		f.Retransmitted++

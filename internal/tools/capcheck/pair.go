@@ -7,27 +7,27 @@ import (
 	"github.com/goroce/roce/internal/tools/dissect"
 )
 
-// A packet names the queue pair that it is for, and not the one that it is from. What is known of the two
-// directions of a connection is put together by PSNs: an answer has the PSN of a request the other way.
+// A packet has the number of its destination queue pair, but not that of its source. The two flows of a connection are therefore
+// matched by PSNs: a response has the PSN of a request in the other flow.
 
-// maxAsks is how many requests of a flow are remembered that an answer may name.
+// maxAsks is how many requests without a response are remembered in a flow.
 const maxAsks = 32
 
-// pairing is what a flow knows of the flow in the other direction.
+// pairing is the state of a flow that matches it with the flow in the other direction.
 type pairing struct {
 	peer   *Flow
-	asks   []ask // the newest requests that ask for an answer
-	newest bth.PSN
-	acked  bth.PSN // the PSN behind the last one that was answered
+	asks   []ask   // the newest requests that require a response
+	newest bth.PSN // the last PSN of all requests
+	acked  bth.PSN // the PSN after the last one that was acknowledged
 	began  bool    // newest and acked are known
 	srtt   time.Duration
 }
 
-// ask is a request that asks for an answer.
+// ask is a request that requires a response.
 type ask struct {
 	psn   bth.PSN
 	at    time.Duration
-	timed bool // it was sent once only
+	timed bool // it was sent once, so the time to its response is known
 }
 
 // askKey finds a flow by a request.
@@ -37,17 +37,17 @@ type askKey struct {
 	psn      bth.PSN
 }
 
-// Peer returns the flow in the other direction of the connection, nil if it is not known: before the first
-// answer, and on unreliable queue pairs.
+// Peer returns the flow in the other direction of the connection. It returns nil if that is not known: before the first response, and
+// on unreliable queue pairs.
 func (f *Flow) Peer() *Flow { return f.pair.peer }
 
 // Before reports whether the flow began before another one.
 func (f *Flow) Before(other *Flow) bool { return f.firstFrame < other.firstFrame }
 
-// RTT returns the smoothed time from a request to its answer at the place of the capture; 0: none was seen.
+// RTT returns the smoothed time from a request to its response at the place of the capture, 0 if there was none.
 func (f *Flow) RTT() time.Duration { return f.pair.srtt }
 
-// InFlight returns how many PSNs of requests no answer has covered, 0 if the answers are not known.
+// InFlight returns how many PSNs of requests are not acknowledged, 0 if the responses are not known.
 func (f *Flow) InFlight() int {
 	if f.pair.peer == nil || !f.pair.began {
 		return 0
@@ -55,7 +55,7 @@ func (f *Flow) InFlight() int {
 	return int(max(f.pair.newest.Sub(f.pair.acked)+1, 0))
 }
 
-// match looks at a packet of a flow: it notes a request, and of an answer finds the flow of the request.
+// match handles a packet of a flow for the matching: it stores a request, and finds the request of a response.
 func (r *Report) match(f *Flow, p *dissect.Packet) {
 	if t := p.Frame.Op.Transport(); t == bth.UC || t == bth.UD || t == bth.CNPTransport {
 		return
@@ -68,7 +68,7 @@ func (r *Report) match(f *Flow, p *dissect.Packet) {
 	}
 }
 
-// asked notes a request.
+// asked stores a request.
 func (r *Report) asked(f *Flow, p *dissect.Packet) {
 	pkt, pair := &p.Frame, &f.pair
 	psn, last := pkt.PSN(), pkt.PSN()
@@ -98,7 +98,7 @@ func (r *Report) asked(f *Flow, p *dissect.Packet) {
 	if pair.peer == nil {
 		key := f.askKey(psn)
 		if other, taken := r.unpaired[key]; taken && other != f {
-			r.unpaired[key] = nil // either of them
+			r.unpaired[key] = nil // two flows have such a request, so a response cannot tell them apart
 		} else {
 			r.unpaired[key] = f
 		}
@@ -107,14 +107,14 @@ func (r *Report) asked(f *Flow, p *dissect.Packet) {
 
 func (f *Flow) askKey(psn bth.PSN) askKey { return askKey{f.key.src, f.key.dst, f.key.ifindex, psn} }
 
-// forget removes a request from the table of those whose flow has no peer.
+// forget removes a request from unpaired.
 func (r *Report) forget(f *Flow, psn bth.PSN) {
 	if key := f.askKey(psn); r.unpaired[key] == f {
 		delete(r.unpaired, key)
 	}
 }
 
-// answered notes an answer of flow f.
+// answered handles a response in flow f: it finds the flow of the request if that is not known, and updates RTT and InFlight.
 func (r *Report) answered(f *Flow, p *dissect.Packet) {
 	psn := p.Frame.PSN()
 	if f.pair.peer == nil {
@@ -132,7 +132,7 @@ func (r *Report) answered(f *Flow, p *dissect.Packet) {
 	pair := &f.pair.peer.pair
 	behind := psn.Add(1)
 	if p.Frame.Syndrome().Kind() != bth.KindACK {
-		behind = psn // a NAK acknowledges what is before it
+		behind = psn // a NAK acknowledges the requests before its PSN
 	}
 	if pair.acked.Less(behind) {
 		pair.acked = behind

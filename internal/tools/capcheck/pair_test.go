@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The two directions of each connection of a capture find each other, and only each other.
+// The two directions of each connection of a capture are paired with each other, and with no other flow.
 func TestPairs(t *testing.T) {
 	for file, connections := range map[string]int{"rping": 1, "rping6": 1, "loss_rping": 1, "read_bw": 1, "write_bw": 1, "atomic_fa": 1, "rc_pingpong": 1} {
 		r := New("../../../testdata/pcaps/" + file + ".pcap")
@@ -30,7 +30,7 @@ func TestPairs(t *testing.T) {
 			}
 			inFlight += f.InFlight()
 		}
-		if want := map[string]int{"loss_rping": 4}[file]; inFlight != want { // it ends in the middle of a READ
+		if want := map[string]int{"loss_rping": 4}[file]; inFlight != want { // this capture ends in the middle of a READ
 			t.Errorf("%s: %d in flight at the end, want %d", file, inFlight, want)
 		}
 		if pairs != 2*connections {

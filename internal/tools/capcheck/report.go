@@ -1,5 +1,5 @@
-// Package capcheck verifies a capture: whether the ICRCs are right, and what happened to the packets
-// of each queue pair (gaps, retransmissions, NAKs).
+// Package capcheck checks a capture: it verifies the ICRCs, and counts gaps, retransmissions and NAKs for
+// each queue pair.
 package capcheck
 
 import (
@@ -18,7 +18,7 @@ type Report struct {
 	// the first Add.
 	FlushQuirk bool `json:"-"`
 
-	// Brief keeps no numbers of frames, so that packets without end take no memory.
+	// Brief stores no frame numbers, so that the memory does not grow with the number of packets.
 	Brief bool `json:"-"`
 
 	File  string `json:"file"`
@@ -29,11 +29,11 @@ type Report struct {
 	RoCE      int `json:"roce"`
 	Other     int `json:"other"`
 	Truncated int `json:"truncated"` // cut short by the capture: their ICRC is not known
-	Undecoded int `json:"undecoded"` // of those: without all headers of a packet, or possibly super-packets
+	Undecoded int `json:"undecoded"` // truncated frames that lack headers, or may be super-packets
 
-	// Packets captured before a card divided them, or after a receiver joined them.
+	// A super-packet was captured before the adapter segmented it (GSO), or after the receiver merged it (GRO).
 	SuperPackets       int   `json:"super_packets"`
-	Split              int   `json:"split"` // packets in those
+	Split              int   `json:"split"` // packets in the super-packets
 	UDPChecksumPartial int   `json:"udp_checksum_partial"`
 	UDPChecksumWrong   []int `json:"udp_checksum_wrong,omitempty"` // numbers of frames whose ICRC is right
 
@@ -45,14 +45,14 @@ type Report struct {
 	MalformedFrames []int `json:"malformed_frames,omitempty"`
 
 	Flows      []*Flow `json:"flows"`
-	Unfollowed int     `json:"unfollowed,omitempty"` // packets of queue pairs beyond the first many
+	Unfollowed int     `json:"unfollowed,omitempty"` // packets of queue pairs beyond the first maxFlows
 
 	flows    map[flowKey]*Flow
-	unpaired map[askKey]*Flow // flows without a peer, by the requests that an answer may name; nil: two flows have it
+	unpaired map[askKey]*Flow // flows without a peer, by their requests; nil: two flows have such a request
 }
 
-// OK reports whether the file is whole and every RoCE packet is well-formed and has the right ICRC.
-// Losses, NAKs and work that is left to a card do not count.
+// OK reports whether the file is complete and every RoCE packet is well-formed and has the right ICRC.
+// Losses, NAKs and offloads do not matter.
 func (r *Report) OK() bool { return r.Error == "" && r.ICRCBad == 0 && r.Malformed == 0 }
 
 // New returns an empty report.
@@ -109,7 +109,7 @@ func (r *Report) follow(p *dissect.Packet) {
 	}
 }
 
-// note counts the marks of offload.
+// note counts super-packets and UDP checksums that are partial or wrong.
 func (r *Report) note(p *dissect.Packet) {
 	if p.Segment == 1 {
 		r.SuperPackets++
@@ -123,7 +123,7 @@ func (r *Report) note(p *dissect.Packet) {
 	}
 }
 
-// list appends the number of a frame unless it is the last one: several packets may have it.
+// list appends the number of a frame. It does so once if several packets of the same frame follow each other.
 func (r *Report) list(frames []int, n int) []int {
 	if r.Brief || len(frames) > 0 && frames[len(frames)-1] == n {
 		return frames
@@ -140,17 +140,17 @@ func (r *Report) Done() {
 	slices.SortFunc(r.Flows, func(a, b *Flow) int { return cmp.Compare(a.firstFrame, b.firstFrame) })
 }
 
-// flowKey names a direction of a connection: a destination queue pair and the host that sends to
-// it. A capture of all interfaces of a host ("any") has a packet that passes two of them twice, which
-// is no retransmission.
+// flowKey identifies a direction of a connection: a destination queue pair and the host that sends to
+// it. In a capture of all interfaces of a host ("any") a packet may appear twice, once for each interface that it
+// passes. The key includes the interface, so that this does not count as a retransmission.
 type flowKey struct {
 	src, dst bth.GID
 	qpn      bth.QPN
-	from     bth.QPN // initiator: many of a host may send to one target
+	from     bth.QPN // with DC: the initiator, because several initiators of a host may send to one target
 	ifindex  int
 }
 
-// Each calls f with every flow so far, in no order. Its counts are those of the packets so far, but Missing,
+// Each calls f with every flow so far, in no particular order. The counts of a flow are up to date, except for Missing,
 // which [Report.Done] sets.
 func (r *Report) Each(f func(*Flow)) {
 	for _, flow := range r.flows {

@@ -17,11 +17,10 @@ import (
 
 const pcaps = "../../../testdata/pcaps"
 
-// In these captures packets were forged to see what rxe does with them. All
-// others are as rxe made them.
+// forged names the forged packets of the captures that show how rxe handles such packets. rxe made all other packets.
 var forged = map[string]struct{ bad, malformed, sum []int }{
 	"rxe612_run1.pcap":       {bad: []int{1596}, malformed: []int{1590, 1741}, sum: []int{1595}},
-	"rxe612_run3_flush.pcap": {bad: []int{90}}, // a FLUSH as rxe itself would sign it
+	"rxe612_run3_flush.pcap": {bad: []int{90}}, // a FLUSH with the ICRC that rxe computes
 }
 
 func TestCapturesOfLinux(t *testing.T) {
@@ -47,8 +46,7 @@ func TestCapturesOfLinux(t *testing.T) {
 	}
 }
 
-// TestCapturesOfHosts: what tcpdump sees beside our own traffic is as good as what was on
-// the wire.
+// TestCapturesOfHosts: captures of tcpdump on a host of this stack show the same as captures on the wire.
 func TestCapturesOfHosts(t *testing.T) {
 	for _, tt := range []struct {
 		file                           string
@@ -115,7 +113,7 @@ func TestAnyInterface(t *testing.T) {
 	}
 }
 
-// TestFlowsBounded: a capture cannot take memory for any number of queue pairs.
+// TestFlowsBounded: a capture with many queue pairs takes bounded memory.
 func TestFlowsBounded(t *testing.T) {
 	b := []byte{0x11, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	r := New("")
@@ -132,7 +130,7 @@ func TestFlowsBounded(t *testing.T) {
 	}
 }
 
-// TestFlushQuirk: what rxe computes for a FLUSH is right for those who say so.
+// TestFlushQuirk: the ICRC that rxe computes for a FLUSH counts as right if the caller asks for that.
 func TestFlushQuirk(t *testing.T) {
 	r := New(filepath.Join(pcaps, "rxe612_run3_flush.pcap"))
 	r.FlushQuirk = true
@@ -146,7 +144,7 @@ func TestFlushQuirk(t *testing.T) {
 	}
 }
 
-// total adds up what all flows of a capture have.
+// total returns the sums of the counts of all flows of a capture.
 func total(t *testing.T, file string) (sum Flow) {
 	t.Helper()
 	r, err := reportOn(filepath.Join(pcaps, file))
@@ -182,8 +180,8 @@ func TestFlows(t *testing.T) {
 		}
 	})
 	t.Run("loss", func(t *testing.T) {
-		// Taken on the client: what the server lost on the way shows as a gap that
-		// is filled later, what the client lost as a retransmission.
+		// This was captured on the client. A lost packet of the server shows as a gap that is filled later, a lost
+		// packet of the client as a retransmission.
 		f := total(t, "loss_rping.pcap")
 		if f.Gaps != 4 || f.Late != 4 || f.Missing != 0 || f.Retransmitted != 14 {
 			t.Errorf("loss_rping: %s", f.events())

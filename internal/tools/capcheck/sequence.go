@@ -7,21 +7,21 @@ import (
 	"github.com/goroce/roce/internal/psngap"
 )
 
-// verdict is the place of a request among those before it.
+// verdict says how the PSN of a request relates to the PSNs before it.
 type verdict uint8
 
 const (
 	inOrder verdict = iota
 	jumped          // PSNs before it were skipped
-	late            // it is one of those
-	again           // it was there before
+	late            // it fills a gap
+	again           // it is a retransmission
 )
 
 // sequence follows the PSNs of the requests to one queue pair.
 type sequence struct {
 	started bool
-	// next are the PSNs that the next request may have: one, or after a READ with unknown path MTU
-	// one for each possible MTU.
+	// next has the PSNs that the next request may have. That is one PSN, but after a READ while the path MTU is not known it is one
+	// for each possible path MTU.
 	next []bth.PSN
 	mtu  uint32 // path MTU in bytes, 0 while unknown
 	gaps psngap.List
@@ -31,7 +31,7 @@ type sequence struct {
 // gap is forgotten first; its PSNs then count as neither late nor missing.
 const maxGaps = 4096
 
-// onePSN is the extent of a request with one PSN: its last PSN is 0 after its first.
+// onePSN is the argument ends of add for a request with one PSN.
 var onePSN = []int{0}
 
 // readEnds returns how far after its first PSN the last PSN of a READ may be.
@@ -48,7 +48,7 @@ func (s *sequence) readEnds(length uint32) []int {
 	return ends
 }
 
-// lastPacket is the index of the last packet of a message.
+// lastPacket returns the index of the last packet of a message.
 func lastPacket(length, mtu uint32) int {
 	if length == 0 {
 		return 0
@@ -67,8 +67,8 @@ func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 		s.advance(psn, ends)
 		return inOrder
 	}
-	// The last PSN that is expected separates a gap from the past, so that a READ of unknown
-	// extent makes no gap.
+	// Only a PSN after the largest one that may be next shows a gap: a READ whose last PSN is not known may end
+	// there.
 	expected := s.next[len(s.next)-1]
 	switch d := psn.Sub(expected); {
 	case d > 0:
@@ -81,7 +81,7 @@ func (s *sequence) add(psn bth.PSN, ends []int) verdict {
 		s.advance(psn, ends)
 		return inOrder
 	}
-	// The extent of a READ may have been uncertain the first time: a retransmitted one may reach further.
+	// A retransmitted READ may reach further than next, because its last PSN was not known the first time.
 	if s.next[0].Less(psn.Add(ends[0] + 1)) {
 		s.advance(psn, ends)
 	}

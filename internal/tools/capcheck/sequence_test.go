@@ -10,7 +10,7 @@ func TestSequence(t *testing.T) {
 	type request struct {
 		psn  bth.PSN
 		read uint32 // length, or 0 for anything else
-		mtu  uint32 // becomes known before it
+		mtu  uint32 // becomes known before this packet
 		want verdict
 	}
 	for _, tt := range []struct {

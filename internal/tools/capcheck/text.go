@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// maxListed is how many frames a line of text names.
+// maxListed is how many frame numbers a line has at most.
 const maxListed = 20
 
 // WriteText prints the report: a line of totals, one per queue pair, and the

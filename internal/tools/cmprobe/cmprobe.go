@@ -1,5 +1,5 @@
-// Package cmprobe asks a listener of the RDMA connection manager whether it accepts connections, and
-// rejects connections, and requests for UD queue pairs, to test clients.
+// Package cmprobe probes whether a listener of the RDMA connection manager accepts connections. To test clients, it also
+// rejects all connections and requests for UD queue pairs.
 package cmprobe
 
 import (
@@ -31,7 +31,7 @@ type Result struct {
 	Addr    string        `json:"addr"`
 	Verdict Verdict       `json:"verdict"`
 	Reason  int           `json:"reason,omitempty"` // of the rejection, as on the wire: 8 no program listens, 28 the application refused
-	Text    string        `json:"text,omitempty"`   // the same in words, or why it is unreachable
+	Text    string        `json:"text,omitempty"`   // the name of the reason, or why the listener is unreachable
 	Private []byte        `json:"private_data,omitempty"`
 	Time    time.Duration `json:"nanoseconds"` // until the answer, or until the probe gave up
 }
@@ -73,7 +73,7 @@ func disconnect(ctx context.Context, conn *roce.Conn) error {
 	return conn.Disconnect(ctx)
 }
 
-// unreachable reports whether the peer did not answer or there is no route to it. If not, the error is local.
+// unreachable reports whether err means that the peer did not answer or has no route. Other errors are local.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
@@ -151,7 +151,7 @@ func take[R request](ctx context.Context, accept func(context.Context) (R, error
 		}
 		select {
 		case requests <- r:
-		case <-ctx.Done(): // count requests are rejected
+		case <-ctx.Done(): // Reject has rejected count requests, or was cancelled
 			failed <- ctx.Err()
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// Status says how a step or a rule went.
+// Status is the result of a step or a rule.
 type Status string
 
 // The statuses.
@@ -19,7 +19,7 @@ const (
 	Unknown Status = "unknown" // not judged
 )
 
-// rank orders statuses: the last is the worst.
+// rank orders statuses: the largest number is the worst.
 var rank = map[Status]int{Unknown: 0, Pass: 1, Warn: 2, Fail: 3}
 
 // Card is the report of a test.
@@ -31,7 +31,7 @@ type Card struct {
 	Peer    Identity      `json:"peer"`
 	Verdict Status        `json:"verdict"`
 	Strict  bool          `json:"strict,omitempty"`
-	Notes   []string      `json:"notes,omitempty"` // what the whole test suffered from
+	Notes   []string      `json:"notes,omitempty"` // problems that affected the whole test
 
 	Steps    []*StepResult    `json:"steps"`
 	Rules    []RuleResult     `json:"rules"`
@@ -40,22 +40,22 @@ type Card struct {
 	Counters []CounterResult  `json:"counters,omitempty"`
 }
 
-// StepResult is how a step went.
+// StepResult is the result of a step.
 type StepResult struct {
 	Section  string        `json:"section"`
 	Name     string        `json:"name"`
 	About    string        `json:"about"`
 	Status   Status        `json:"status"`
-	Why      []string      `json:"why,omitempty"` // it failed, or was not judged
+	Why      []string      `json:"why,omitempty"` // why it failed, or was not judged
 	Packets  int           `json:"packets"`
-	Faults   uint64        `json:"faults,omitempty"` // how often a rule has acted
-	Repeats  string        `json:"repeats,omitempty"`
+	Faults   uint64        `json:"faults,omitempty"`  // how many faults were injected
+	Repeats  string        `json:"repeats,omitempty"` // how often the peer repeated requests, and why
 	Took     time.Duration `json:"took_ns"`
 	Findings []Finding     `json:"findings,omitempty"`
-	Ladder   string        `json:"ladder,omitempty"`  // of its last packets, if it failed otherwise
+	Ladder   string        `json:"ladder,omitempty"`  // its last packets, if the workload failed
 	Capture  string        `json:"capture,omitempty"` // file
-	Server   string        `json:"server,omitempty"`  // command that started the peer's end
-	Script   string        `json:"script,omitempty"`  // what a script printed
+	Server   string        `json:"server,omitempty"`  // command that starts the peer's end
+	Script   string        `json:"script,omitempty"`  // output of the script
 
 	known    []*verify.Departure
 	samples  []Sample
@@ -63,7 +63,7 @@ type StepResult struct {
 	seen     situations
 }
 
-// RuleResult is what all steps say of a rule.
+// RuleResult is the result of a rule over all steps.
 type RuleResult struct {
 	ID        verify.RuleID   `json:"id"`
 	Group     verify.Group    `json:"group"`
@@ -72,13 +72,13 @@ type RuleResult struct {
 	Sentence  string          `json:"sentence"`
 	Status    Status          `json:"status"`
 	Broken    int             `json:"broken,omitempty"`
-	Notes     int             `json:"notes,omitempty"` // findings that do not count
-	Departure int             `json:"known,omitempty"` // times that a known departure explains
-	Steps     []string        `json:"steps,omitempty"` // where it was broken
-	Why       string          `json:"why,omitempty"`   // it was not judged
+	Notes     int             `json:"notes,omitempty"` // findings with severity note, which do not count
+	Departure int             `json:"known,omitempty"` // findings that a known departure explains
+	Steps     []string        `json:"steps,omitempty"` // the steps in which it was broken
+	Why       string          `json:"why,omitempty"`   // why it was not judged
 }
 
-// KnownDeparture is one that the peer has.
+// KnownDeparture is a known departure that the peer has shown.
 type KnownDeparture struct {
 	*verify.Departure
 	Rule  verify.RuleID `json:"rule"`
@@ -101,10 +101,10 @@ type CounterResult struct {
 	Trace uint64 `json:"trace"`
 }
 
-// Right reports whether the peer counts what the packets say.
+// Right reports whether the counter of the peer agrees with the packets.
 func (c CounterResult) Right() bool { return c.Peer == c.Trace }
 
-// timeKinds are the times of a card, and what they mean.
+// timeKinds are the kinds of times of a card, with their meanings.
 var timeKinds = []struct {
 	kind  verify.LatencyKind
 	about string
@@ -118,7 +118,7 @@ var timeKinds = []struct {
 	{verify.RNRWait, "from the arrival of an RNR NAK to the request again"},
 }
 
-// summarize fills in what follows from the steps.
+// summarize computes everything else on the card from the results of the steps.
 func (c *Card) summarize() {
 	seen := situations{}
 	byKind := map[verify.LatencyKind][]time.Duration{}
@@ -159,7 +159,7 @@ func (c *Card) summarize() {
 		}
 	}
 	for i := range c.Rules {
-		c.Rules[i].settle(seen)
+		c.Rules[i].decide(seen)
 	}
 	for _, d := range verify.Departures() {
 		if k := known[d.ID]; k != nil {
@@ -174,8 +174,8 @@ func (c *Card) summarize() {
 	c.judge()
 }
 
-// settle decides on a rule.
-func (r *RuleResult) settle(seen situations) {
+// decide sets the status of a rule.
+func (r *RuleResult) decide(seen situations) {
 	r.Status = Pass
 	switch why := seen.unmet(r.ID); {
 	case r.Broken > 0 && r.Severity == verify.Error:
@@ -194,7 +194,7 @@ func newTimes(kind verify.LatencyKind, list []time.Duration) Times {
 	return Times{kind, len(list), list[0], at(50), at(90), at(99), list[len(list)-1], list}
 }
 
-// judge decides on the whole.
+// judge sets the verdict of the card.
 func (c *Card) judge() {
 	c.Verdict = Unknown
 	worse := func(s Status) {
@@ -210,7 +210,7 @@ func (c *Card) judge() {
 	}
 }
 
-// count returns how many steps of a section have a status; "" stands for all.
+// count returns how many steps of a section have a status. "" stands for any section or status.
 func (c *Card) count(section string, status Status) (n int) {
 	for _, s := range c.Steps {
 		if (section == "" || s.Section == section) && (status == "" || s.Status == status) {
@@ -220,7 +220,7 @@ func (c *Card) count(section string, status Status) (n int) {
 	return n
 }
 
-// sections returns those that the card has, in order.
+// sections returns the sections that the card has, in order.
 func (c *Card) sections() (list []string) {
 	for _, s := range c.Steps {
 		if !slices.Contains(list, s.Section) {

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// A peer of this stack passes: every operation both ways, every fault that the wire can have, all counters.
+// A peer of this stack passes all steps: each operation in both directions, each fault of the wire, all counters.
 func TestPasses(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)
@@ -37,7 +37,8 @@ func TestPasses(t *testing.T) {
 		t.Errorf("%d counters were compared", len(c.Counters))
 	}
 	for _, r := range c.Rules {
-		// The peer rejects nobody and has no service of datagrams; nobody says how often it may send CNPs; counters are compared above.
+		// The peer rejects no connection and has no datagram service. The test has no limit for the rate of its CNPs.
+		// Counters are compared above.
 		beyond := slices.Contains([]verify.RuleID{"cm-mra", "cm-rejected", "cm-rej", "cm-sidr", "cnp-pacing"}, r.ID) || strings.HasPrefix(string(r.ID), "counter-")
 		if (r.Status == Unknown) != beyond {
 			t.Errorf("rule %s is %s: %s", r.ID, r.Status, r.Why)
@@ -58,7 +59,7 @@ func TestPasses(t *testing.T) {
 	checkForms(t, c)
 }
 
-// checkForms checks that the card can be printed in all forms, well-formed and whole.
+// checkForms checks that the card can be printed in all forms, each well-formed and complete.
 func checkForms(t *testing.T, c *Card) {
 	t.Helper()
 	var text, page, junit, object bytes.Buffer
@@ -101,13 +102,13 @@ func checkForms(t *testing.T, c *Card) {
 	}
 }
 
-// A peer with a fault of its own fails by the rule that it breaks, where it breaks it, and nowhere else.
+// A peer with a planted fault fails by the rule that it breaks, in the steps in which it breaks it, and in no other step.
 func TestPlanted(t *testing.T) {
 	for _, test := range []struct {
-		name, rule string // of the peer's own wire
+		name, rule string // rule is the planted fault, in the form of the flags
 		only       string
 		broken     []verify.RuleID
-		why        string // of a step, without a broken rule
+		why        string // why a step fails that has no broken rule
 		passes     []string
 	}{
 		{"another version", "rewrite,tx,op=RC_SEND_ONLY,nth=1,set.tver=3", "clean/(send|write)/", []verify.RuleID{"bth-version"}, "", []string{"clean/send/tester", "clean/write/tester", "clean/write/peer"}},
@@ -152,7 +153,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// A peer whose packets have M = 0, as rxe's, departs from the standard in a known way, unless the tester is strict.
+// A peer whose packets have M = 0, as those of rxe, has a known departure from the standard. If the tester is strict, the peer fails.
 func TestKnownDeparture(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		r := newRig(t, rule(t, "rewrite,tx,set.migreq=0"))
@@ -161,13 +162,13 @@ func TestKnownDeparture(t *testing.T) {
 		c := r.run(t, "clean/write/")
 		known := len(c.Known) == 1 && c.Known[0].ID == "rxe-migreq"
 		i := slices.IndexFunc(c.Rules, func(r RuleResult) bool { return r.ID == "bth-migreq" })
-		if m := &c.Rules[i]; known == strict || (m.Departure > 0) == strict || (m.Notes > 0) != strict { // it is a note, which is no failure
+		if m := &c.Rules[i]; known == strict || (m.Departure > 0) == strict || (m.Notes > 0) != strict { // a departure is a note, which is no failure
 			t.Errorf("strict %v: %s, rule %+v, known %v", strict, c.Verdict, m, c.Known)
 		}
 	}
 }
 
-// Every rule of package verify has the situations that it needs, and there are no others.
+// Each rule of package verify has a list of the situations that it needs, and the list names no other rules.
 func TestNeeds(t *testing.T) {
 	have := map[verify.RuleID]bool{}
 	for _, r := range verify.Rules() {
@@ -190,7 +191,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// Each rule file is that of an experiment, and each experiment has one.
+// Each rule file belongs to an experiment, and each experiment has one.
 func TestRuleFiles(t *testing.T) {
 	named := map[string]bool{}
 	for _, e := range slices.Concat(experiments, rpingOnly) {
@@ -218,7 +219,7 @@ func TestRuleFiles(t *testing.T) {
 	}
 }
 
-// Steps have names of their own, for each kind of peer, and can be chosen.
+// The names of steps are unique for each kind of peer, and steps can be chosen by name.
 func TestList(t *testing.T) {
 	for _, kind := range Peers {
 		list, err := List(Config{Peer: kind, Only: regexp.MustCompile("^clean/")})
@@ -239,7 +240,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A test without a step is a mistake.
+// A test without a step is an error.
 func TestNoStep(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)
@@ -249,7 +250,7 @@ func TestNoStep(t *testing.T) {
 	}
 }
 
-// Interrupted, the test has a card of what was done.
+// An interrupted test returns a card of the steps that were done.
 func TestInterrupted(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)
@@ -264,7 +265,7 @@ func TestInterrupted(t *testing.T) {
 	checkForms(t, c)
 }
 
-// The scripts for a peer that serves pass, and fail where the peer does wrong.
+// The scripts for a peer that is a server pass, and fail if the peer has a fault.
 func TestScripts(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)

@@ -13,15 +13,15 @@ import (
 // DefaultPort is the port of the control connection, and of the connection manager at the same peer.
 const DefaultPort = 18514
 
-// protocolVersion changes when an older peer would misunderstand.
+// protocolVersion changes when an older peer would misunderstand the protocol.
 const protocolVersion = 1
 
-// maxLine bounds a message of the control connection.
+// maxLine is the maximal length of a message on the control connection, in bytes.
 const maxLine = 64 << 10
 
 // The control connection carries lines of JSON: a command, and the reply to it. The names of the fields are the protocol, which docs/conform.md describes.
 
-// command is what the tester asks for.
+// command is a message from the tester to the peer.
 type command struct {
 	Do string `json:"do"` // one of the keys of commands
 	QP int    `json:"qp,omitempty"`
@@ -43,7 +43,7 @@ type command struct {
 	Op     string      `json:"op,omitempty"`
 }
 
-// reply answers a command. Error is empty if it was done.
+// reply is the answer to a command. Error is empty if the command succeeded.
 type reply struct {
 	Error    string            `json:"error,omitempty"`
 	Hello    *hello            `json:"hello,omitempty"`
@@ -57,7 +57,7 @@ type reply struct {
 	Target   *targetState      `json:"target,omitempty"`
 }
 
-// hello says what the peer is.
+// hello describes the peer.
 type hello struct {
 	Version  int      `json:"version"`
 	Software string   `json:"software"`
@@ -67,16 +67,16 @@ type hello struct {
 	CMPort   int      `json:"cm_port,omitempty"`
 }
 
-// spec describes a queue pair with its memory. All rights are given to the other end.
+// spec describes a queue pair with its memory. The other end gets all access rights.
 type spec struct {
 	Type   string `json:"type"` // rc, uc or ud
 	SRQ    bool   `json:"srq,omitempty"`
-	CM     bool   `json:"cm,omitempty"` // the tester connects it by the connection manager
+	CM     bool   `json:"cm,omitempty"` // the connection manager connects it
 	Memory int    `json:"memory"`
 	Depth  int    `json:"depth"` // of each queue
 }
 
-// address is all that the other end needs to know of a queue pair.
+// address has everything that the other end needs to use a queue pair.
 type address struct {
 	GID    string `json:"gid"`
 	QPN    uint32 `json:"qpn"`
@@ -86,7 +86,7 @@ type address struct {
 	Length int    `json:"length"`
 }
 
-// terms are those of a connection.
+// terms are the parameters of a connection.
 type terms struct {
 	MTU          int   `json:"mtu"`
 	Timeout      uint8 `json:"timeout"`
@@ -97,17 +97,17 @@ type terms struct {
 	TrafficClass uint8 `json:"traffic_class,omitempty"`
 }
 
-// work is Count work requests of one kind, each of which is signaled. Offsets are into the memory of either end.
+// work is a number of equal, signaled work requests. At is an offset in the memory of the end that posts them, Far in that of the other.
 type work struct {
 	Op      string `json:"op"` // a key of opcodes
 	At      int    `json:"at"`
 	Size    int    `json:"size"`
-	Step    int    `json:"step,omitempty"` // from one to the next
+	Step    int    `json:"step,omitempty"` // from one request to the next
 	Far     int    `json:"far,omitempty"`
 	FarStep int    `json:"far_step,omitempty"`
 	Count   int    `json:"count"`
 	Imm     uint32 `json:"imm,omitempty"`
-	Add     uint64 `json:"add,omitempty"` // addend, or the value to compare with
+	Add     uint64 `json:"add,omitempty"` // the addend, or the value to compare with
 	Swap    uint64 `json:"swap,omitempty"`
 }
 
@@ -119,7 +119,7 @@ type done struct {
 	HasImm bool   `json:"has_imm,omitempty"`
 }
 
-// queueName says which completions are meant.
+// queueName names the completion queue for sends, or that for receives.
 type queueName string
 
 const (
@@ -127,7 +127,7 @@ const (
 	receives queueName = "recv"
 )
 
-// The statuses that count.
+// Statuses that workloads expect.
 var (
 	success = roce.StatusSuccess.String()
 	refused = roce.StatusRemAccessErr.String()
@@ -151,7 +151,7 @@ type wire struct {
 
 func newWire(c io.ReadWriter) *wire { return &wire{bufio.NewReaderSize(c, maxLine), c} }
 
-// commandError says that what has come is no message. The connection cannot be used further.
+// commandError says that a line is not a message. The connection is then closed.
 type commandError struct{ err error }
 
 func (e *commandError) Error() string { return e.err.Error() }

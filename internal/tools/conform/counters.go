@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// compared are the counters of a peer that packets can be compared with, and what the tap counts for each. Their names are
-// those that rocectl conform --serve gives them: rxe's and, for congestion, those of adapters.
+// compared are the counters of a peer that can be compared with packets, and for each the number of packets that the tap has seen. The
+// names are those of rocectl conform --serve: rxe's names and, for congestion, those of adapters.
 var compared = []struct {
-	names []string // added up
+	names []string // the sum of these counters is compared
 	trace func(*judged) int
 }{
 	{[]string{"icrc_err"}, func(j *judged) int { return j.BadGot }},
@@ -22,13 +22,13 @@ var compared = []struct {
 	{[]string{"rp_cnp_handled", "rp_cnp_ignored"}, func(j *judged) int { return j.CNPsGot }},
 }
 
-// A counter may run behind the packets for a moment, and the last packets behind the counters.
+// For a moment after the workload, the counters may lack the latest packets, or the tap may.
 const (
-	settleTime = 2 * time.Second
-	settleStep = 50 * time.Millisecond
+	settleTime = 2 * time.Second       // how long compareCounters waits until both agree
+	settleStep = 50 * time.Millisecond // how often it compares them
 )
 
-// compareCounters compares what the peer has counted in a step with the packets.
+// compareCounters compares the growth of the peer's counters in a step with the packets of the step.
 func (r *runner) compareCounters(ctx context.Context, st *step, s *stage, before map[string]uint64) (list []CounterResult, err error) {
 	for until := time.Now().Add(settleTime); ; {
 		now, err := st.counters(ctx)

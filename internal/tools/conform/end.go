@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// Bounds of what one end has, so that nobody who reaches the control port can take all memory.
+// These bounds keep a program that can connect to the control port from allocating all memory.
 const (
 	maxMemory = 4 << 20
 	maxDepth  = 256
@@ -28,7 +28,7 @@ const (
 	allRights           = roce.LocalWrite | roce.RemoteWrite | roce.RemoteRead | roce.RemoteAtomic
 )
 
-// end is a queue pair with memory, at the tester or at the peer: both do the same.
+// end is a queue pair with memory. Both the tester and the peer use it.
 type end struct {
 	*objects.Set
 	typ        roce.QPType
@@ -38,7 +38,7 @@ type end struct {
 	sends      *roce.CQ
 	receives   *roce.CQ
 	mem        *roce.MR
-	index      int // of the own address in the GID table
+	index      int // of the local address in the GID table
 	psn        roce.PSN
 	peer       address
 	toPeer     *roce.AH // UD
@@ -46,7 +46,7 @@ type end struct {
 	connection *roce.Conn
 }
 
-// check says what is wrong with a spec.
+// check returns an error if the spec is not valid.
 func (s *spec) check() error {
 	if _, ok := services[s.Type]; !ok {
 		return usage.Errorf("service %q: want rc, uc or ud", s.Type)
@@ -57,8 +57,8 @@ func (s *spec) check() error {
 	return errors.Join(usage.Range("memory", s.Memory, 8, maxMemory), usage.Range("depth", s.Depth, 1, maxDepth))
 }
 
-// newEnd makes a queue pair in INIT. peer is the address of the other end of the control connection. Of one that the
-// connection manager will connect, it makes everything else.
+// newEnd creates a queue pair in INIT, with its memory and completion queues. peer is the address of the other end of the control
+// connection. With s.CM it does not create the queue pair: the connection manager does that later.
 func newEnd(d *roce.Device, s spec, peer netip.Addr) (e *end, err error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (e *end) config() roce.QPConfig {
 		Caps: roce.Caps{MaxSendWR: e.depth, MaxRecvWR: e.depth, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// setup takes the queue pair of the connection manager.
+// setup stores the queue pair that the connection manager has created.
 func (e *end) setup(q *roce.QP) error {
 	e.qp = q
 	return nil
@@ -124,7 +124,8 @@ func (e *end) accept(ctx context.Context, r *roce.ConnRequest) error {
 	return err
 }
 
-// address returns what the other end needs to know. The numbers of a queue pair that the connection manager makes are zero.
+// address returns the address of the queue pair and its memory. The queue pair number is zero until the connection manager has created
+// the queue pair.
 func (e *end) address() address {
 	a := address{GID: e.Dev.GIDs()[e.index].String(), PSN: uint32(e.psn), Addr: e.mem.Addr(), RKey: uint32(e.mem.RKey()), Length: e.mem.Len()}
 	if e.qp != nil {
@@ -142,7 +143,8 @@ func (a *address) gid() (roce.GID, error) {
 	return bth.GIDFrom(ip), nil
 }
 
-// connect connects the queue pair to that of the other end. Of one that the connection manager connects it only notes where the memory is.
+// connect connects the queue pair to that of the other end. If the connection manager connects it, connect only stores the address of
+// the other end's memory.
 func (e *end) connect(ctx context.Context, peer address, t terms) error {
 	e.peer = peer
 	if e.cm {
@@ -171,7 +173,7 @@ func (e *end) connect(ctx context.Context, peer address, t terms) error {
 		RNRRetry: t.RNRRetries, MinRNRTimer: roce.RNRTimer(t.MinRNRTimer), RdAtomic: t.Reads}, e.psn)
 }
 
-// mtuOf returns the path MTU of so many bytes.
+// mtuOf returns the path MTU of n bytes. The bool is false if there is none.
 func mtuOf(n int) (roce.MTU, bool) {
 	for m := roce.MTU256; m <= roce.MTU4096; m++ {
 		if m.Bytes() == n {
@@ -181,7 +183,7 @@ func mtuOf(n int) (roce.MTU, bool) {
 	return 0, false
 }
 
-// inside returns an error unless count pieces of memory lie within it.
+// inside returns an error unless count pieces of size bytes, step bytes apart, are within the memory.
 func (e *end) inside(at, size, step, count int) error {
 	if at < 0 || size < 0 || step < 0 || count < 1 || count > maxDepth || size > maxMemory || step > maxMemory || at+step*(count-1)+size > e.mem.Len() {
 		return usage.Errorf("%d pieces of %d bytes from %d, %d apart: want 1 to %d within the memory of %d bytes", count, size, at, step, maxDepth, e.mem.Len())
@@ -214,7 +216,7 @@ func (e *end) sum(at, size int) (string, error) {
 	return hex.EncodeToString(h[:]), err
 }
 
-// peek returns memory.
+// peek returns the contents of memory.
 func (e *end) peek(at, size int) ([]byte, error) {
 	if size > maxPeek {
 		return nil, usage.Errorf("%d bytes: want at most %d", size, maxPeek)
@@ -260,7 +262,7 @@ func (e *end) piece(at, size int) []roce.SGE {
 	return []roce.SGE{e.mem.SGE(at, size)}
 }
 
-// ready returns an error as long as there is no queue pair.
+// ready returns an error if the connection manager has not created the queue pair yet.
 func (e *end) ready() error {
 	if e.qp == nil {
 		return errors.New("the queue pair is not connected")

@@ -11,22 +11,22 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// The rule files of the experiments, in the language of rocectl impair. A rule with opcodes and without a direction is for the requests
-// of the end that is the requester of a step, and for the responses to them.
+// The rule files of the experiments, in the format of rocectl impair. A rule that has opcodes and no direction applies to the requests
+// of the end that is the requester of the step, and to the responses to these.
 //
 //go:embed faults/*.yaml
 var files embed.FS
 
-// experiment is faults in the path.
+// experiment describes faults in the path.
 type experiment struct {
-	name  string // that of its rule file
+	name  string // also that of its rule file
 	about string
-	ops   []string // the workloads that it is for
-	// needs names a situation without which the experiment has shown nothing; "": none.
+	ops   []string // the workloads in which it is done
+	// needs is a situation that must occur, otherwise the experiment has shown nothing; "": no situation is needed.
 	needs situation
 }
 
-// The workloads of experiments: kinds of operations between queue pairs that are connected out of band, and connections by the connection manager.
+// The workloads of experiments: kinds of operations between queue pairs that are connected out of band, or a connection by the connection manager.
 const (
 	opSend   = "send"
 	opWrite  = "write"
@@ -57,7 +57,7 @@ var experiments = []experiment{
 	{"duplicate-cm", "messages of the connection manager arrive twice", []string{opCM}, ""},
 }
 
-// markName is the experiment with congestion marks. Where the driver cannot mark single packets, all packets of a connection are sent with a mark.
+// markName is the name of the experiment with congestion marks. If the driver cannot mark single packets, all packets of a connection have the mark.
 const markName = "mark"
 
 // load reads the rules of the experiment.
@@ -70,12 +70,13 @@ func (e *experiment) load() (*impair.File, error) {
 	return impair.Parse(name, text)
 }
 
-// ownName is the name of an experiment whose rules are in a file of the user.
+// ownName returns the name of an experiment with a rule file of the user.
 func ownName(f *impair.File) string {
 	return strings.TrimSuffix(filepath.Base(f.Name), filepath.Ext(f.Name))
 }
 
-// aimed returns the rules for a step in which the tester, or else the peer, is the requester.
+// aimed returns the rules for a step, with the directions of requests and responses. tester says that the tester is the requester; otherwise
+// the peer is.
 func aimed(rules []fault.Rule, tester bool) []fault.Rule {
 	rules = slices.Clone(rules)
 	requests, responses := fault.Rx, fault.Tx
@@ -96,7 +97,7 @@ func aimed(rules []fault.Rule, tester bool) []fault.Rule {
 	return rules
 }
 
-// turned returns rules with the directions exchanged.
+// turned returns the rule file with both directions exchanged.
 func turned(f *impair.File) *impair.File {
 	t := *f
 	t.Rules = slices.Clone(f.Rules)

@@ -13,7 +13,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// captured returns the packets of a capture, as the tap of a tester at the address of the first packet would have them.
+// captured returns the packets of a capture as the tap of a tester would record them. The tester has the source address of the
+// first packet.
 func captured(t *testing.T, name string) (records []pcap.Record) {
 	t.Helper()
 	f, err := os.Open(name)
@@ -44,8 +45,8 @@ func captured(t *testing.T, name string) (records []pcap.Record) {
 	return records
 }
 
-// The text card of known packets is what it was: those of an rping between two rxe, judged strictly, so that the departures of rxe are failures with
-// ladders. UPDATE=1 writes it anew.
+// The text card of an rping between two rxe does not change. It is judged strictly, so that the departures of rxe are failures with
+// ladders. UPDATE=1 writes the golden file again.
 func TestGolden(t *testing.T) {
 	records := captured(t, "../../../testdata/pcaps/loss_rping.pcap")
 	for _, test := range []struct {

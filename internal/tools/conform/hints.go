@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// hints is what the packets of a peer say of it.
+// hints collects properties of a peer that its packets show.
 type hints struct {
 	packets        int
 	migrated       int
@@ -19,10 +19,10 @@ type hints struct {
 	asks, requests int
 	credits        int // acknowledgements with a number of credits
 	acks           int
-	rebuilt        bool // by a driver that does not show the headers
+	rebuilt        bool // the driver hides the IP header, so that its fields are not real
 }
 
-// see takes the packets of a step.
+// see adds the packets of a step.
 func (h *hints) see(records []pcap.Record) {
 	if h.ports == nil {
 		h.ports, h.hops, h.classes = map[uint16]bool{}, map[uint8]bool{}, map[uint8]bool{}
@@ -62,10 +62,10 @@ func (h *hints) see(records []pcap.Record) {
 	}
 }
 
-// likeRxe reports whether the peer never set M.
+// likeRxe reports whether the peer has never set M, as rxe does not.
 func (h *hints) likeRxe() bool { return h.packets > 0 && h.migrated == 0 }
 
-// list returns the hints in words.
+// list returns the hints as sentences without their subject, the peer.
 func (h *hints) list() (s []string) {
 	if h.packets == 0 {
 		return nil

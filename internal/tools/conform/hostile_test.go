@@ -21,7 +21,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// fakePeer is a control server that says what f says, and returns its port.
+// fakePeer starts a control server that handles connections with f, and returns its port.
 func fakePeer(t *testing.T, f func(net.Conn)) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func fakePeer(t *testing.T, f func(net.Conn)) uint16 {
 	return l.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
-// Peers that are none, or not there, are told from each other, and none makes the tester hang.
+// The errors for a missing peer and for programs that are no peer differ, and none of them makes the tester hang.
 func TestNoPeer(t *testing.T) {
 	for _, test := range []struct {
 		name, says string
@@ -83,7 +83,7 @@ func TestNoPeer(t *testing.T) {
 	}
 }
 
-// A peer that vanishes in the middle of a test ends it soon. What was judged before stays judged.
+// If the peer vanishes in the middle of a test, the test ends soon. The results of earlier steps stay.
 func TestVanishes(t *testing.T) {
 	r := newRig(t)
 	stop := r.serve(t)
@@ -107,7 +107,7 @@ func TestVanishes(t *testing.T) {
 	checkForms(t, c)
 }
 
-// A peer whose device is dead, while its server answers, fails the steps one by one, and the card shows the last packets.
+// If the peer's device is dead but its server answers, each step fails, and the card shows the last packets.
 func TestSilentDevice(t *testing.T) {
 	r := newRig(t, rule(t, "drop,tx"))
 	r.serve(t)
@@ -122,14 +122,14 @@ func TestSilentDevice(t *testing.T) {
 	}
 }
 
-// The tester's own device that cannot be opened any more is no fault of the peer.
+// If the tester's own device can no longer be opened, the peer does not fail.
 func TestOwnDevice(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)
 	opened := 0
 	open := r.cfg.Open
 	r.cfg.Open = func(wrap func(link.Port) (link.Port, error), notify bool) (Device, error) {
-		if opened++; opened == 3 { // the first is for the path MTU
+		if opened++; opened == 3 { // the first device is for the path MTU
 			return Device{}, errors.New("interface eth7 is gone")
 		}
 		return open(wrap, notify)
@@ -154,7 +154,7 @@ func (d dying) Flush() error {
 	return d.Port.Flush()
 }
 
-// Nor is it if the tester's interface is removed in the middle of a step.
+// If the tester's interface is removed in the middle of a step, the peer does not fail.
 func TestOwnInterfaceRemoved(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)
@@ -176,13 +176,13 @@ func TestOwnInterfaceRemoved(t *testing.T) {
 	}
 }
 
-// An error of the tester's own completions says that the peer is gone, if it is.
+// If the peer is gone, the error of the tester's completions says so.
 func TestExplain(t *testing.T) {
 	own := errors.New("RETRY_EXC_ERR")
 	for _, test := range []struct {
 		name    string
 		answers int
-		ends    bool // by the tester
+		ends    bool // the tester ends the session
 		gone    bool
 	}{
 		{"answers", 2, false, false},
@@ -218,8 +218,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// inSession begins a session of a server and returns the tester's end of it, what the server says from then on, and a channel
-// that is closed at its end.
+// inSession begins a session of a server. It returns the tester's end of the connection, the server's log from then on, and a
+// channel that is closed at the end of the session.
 func inSession(t *testing.T, r *rig, idle time.Duration) (near net.Conn, said chan string, ended chan struct{}) {
 	near, far := net.Pipe()
 	said, ended = make(chan string, 2), make(chan struct{})
@@ -232,7 +232,8 @@ func inSession(t *testing.T, r *rig, idle time.Duration) (near net.Conn, said ch
 	return near, said, ended
 }
 
-// A command that waits ends when its tester is gone. The server says whether the tester has said goodbye, and what it has given back.
+// A command that waits ends when its tester is gone. The server logs whether the tester ended the session, and what the server
+// released.
 func TestTesterGone(t *testing.T) {
 	for _, test := range []struct {
 		name, sends, says string
@@ -263,7 +264,7 @@ func TestTesterGone(t *testing.T) {
 	}
 }
 
-// A tester that hangs is given up after the idle time. A command that waits does not count as idle time.
+// If a tester hangs, the server ends its session after the idle time. The time of a command that waits does not count.
 func TestTesterHangs(t *testing.T) {
 	r := newRig(t)
 	const idle = 400 * time.Millisecond
@@ -280,7 +281,7 @@ func TestTesterHangs(t *testing.T) {
 			t.Fatalf("%s: %v", c.Do, err)
 		}
 	}
-	if !strings.Contains(got.Error, context.DeadlineExceeded.Error()) { // of the wait itself
+	if !strings.Contains(got.Error, context.DeadlineExceeded.Error()) { // the deadline of the command, not the idle time
 		t.Errorf("the wait ends with %q", got.Error)
 	}
 	<-ended
@@ -292,14 +293,14 @@ func TestTesterHangs(t *testing.T) {
 	}
 }
 
-// addressed is a pipe with an address, which the server takes for the tester's.
+// addressed is a pipe whose remote address the server takes for the tester's.
 type addressed struct{ net.Conn }
 
 func (addressed) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(testerAddr, 1))
 }
 
-// The server keeps nothing of a tester that leaves, and does not mind testers that talk nonsense.
+// The server releases the objects of a tester that disconnects, and survives testers that send nonsense.
 func TestServerBounds(t *testing.T) {
 	r := newRig(t)
 	r.serve(t)
@@ -356,7 +357,7 @@ func TestServerBounds(t *testing.T) {
 	}
 }
 
-// FuzzCommands: whatever a tester asks for, the server answers, and its memory is bounded.
+// FuzzCommands: the server answers any command of a tester, and its memory is bounded.
 func FuzzCommands(f *testing.F) {
 	for _, c := range []command{
 		{Do: "hello"}, {Do: "create", Spec: &spec{Type: "rc", Memory: 64, Depth: 4}}, {Do: "create", Spec: &spec{Type: "ud", Memory: 64, Depth: 4, SRQ: true}},

@@ -24,7 +24,7 @@ var page = template.Must(template.New("card").Funcs(template.FuncMap{
 	"meaning":  meaning,
 }).Parse(cardHTML))
 
-// meaning says what a time is.
+// meaning describes a kind of time.
 func meaning(kind verify.LatencyKind) string {
 	for _, k := range timeKinds {
 		if k.kind == kind {
@@ -40,13 +40,13 @@ type sectionView struct {
 	Steps []*StepResult
 }
 
-// Failed reports whether there is something to show of the step among the failures.
+// Failed reports whether the page lists the step among the failures.
 func (s *StepResult) Failed() bool { return s.Status == Fail || s.Status == Warn }
 
-// Failures counts the steps that failed, or broke what the standard recommends.
+// Failures counts the steps that failed, or in which the peer broke a recommendation of the standard.
 func (c *Card) Failures() int { return c.count("", Fail) + c.count("", Warn) }
 
-// WriteHTML prints the card as one page that needs nothing else: no script, no file, no network.
+// WriteHTML prints the card as one HTML page. The page needs no script, no other file and no network.
 func (c *Card) WriteHTML(w io.Writer) error {
 	var sections []sectionView
 	for _, name := range c.sections() {

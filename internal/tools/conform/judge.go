@@ -19,26 +19,26 @@ type Finding struct {
 	Rule      verify.RuleID   `json:"rule"`
 	Section   string          `json:"section"` // of the InfiniBand Architecture Specification
 	Severity  verify.Severity `json:"severity"`
-	Frames    []int           `json:"frames"` // of the step's capture
+	Frames    []int           `json:"frames"` // numbers in the step's capture
 	Sentence  string          `json:"sentence"`
-	Departure string          `json:"departure,omitempty"` // the known one that explains it
-	Ladder    string          `json:"ladder,omitempty"`    // of the first of its rule in the step
+	Departure string          `json:"departure,omitempty"` // the known departure that explains it
+	Ladder    string          `json:"ladder,omitempty"`    // only of the first finding of its rule in the step
 }
 
 // failure reports whether the finding counts against the peer.
 func (f *Finding) failure() bool { return f.Severity > verify.Note && f.Departure == "" }
 
-// judged is what the packets of a step say of the peer.
+// judged is the result of the packets of a step.
 type judged struct {
 	packets  int
-	findings []Finding
+	findings []Finding // about the peer
 	known    []*verify.Departure
-	own      int // findings about this end, which are not the peer's
+	own      int // how many findings are about packets of the tester
 	times    []Sample
 	watcher
-	from    netip.Addr    // the peer, as its packets say
-	repeats verify.Causes // of requests, by the peer
-	again   int           // of them, all together
+	from    netip.Addr    // source address of the peer's packets
+	repeats verify.Causes // why the peer repeated requests
+	again   int           // how many requests the peer repeated
 }
 
 // Sample is a time of the peer.
@@ -47,22 +47,22 @@ type Sample struct {
 	Time time.Duration
 }
 
-// byRequester says which times depend on the requester; on the responder depend the others.
+// byRequester has the kinds of times that depend on the requester. The others depend on the responder.
 var byRequester = map[verify.LatencyKind]bool{verify.NAKReaction: true, verify.Retransmission: true, verify.RNRWait: true}
 
-// view is from where packets are judged.
+// view has the conditions under which the packets of a step are judged.
 type view struct {
-	conns       []verify.Connection // that no connection manager has made
+	conns       []verify.Connection // connections that were made out of band
 	lossy       bool                // the network loses packets between the tap and the peer
 	udp         bool                // the driver hides the headers of packets
 	strict      bool
-	over        bool // more packets came than were kept
+	over        bool // the recorder has not kept all packets
 	slack       time.Duration
 	cnpInterval time.Duration
 	cnpScope    verify.Scope
 }
 
-// headerRules are of headers that a driver with UDP sockets does not show.
+// headerRules are rules about headers that a driver with UDP sockets does not show.
 var headerRules = []verify.RuleID{"ip-header", "ip-fragment", "ip-checksum", "ip-df", "udp-length", "udp-checksum"}
 
 // judge judges the packets of a step.
@@ -152,7 +152,7 @@ func judge(records []pcap.Record, v view) (*judged, error) {
 	return j, nil
 }
 
-// Bounds of what a step keeps.
+// Bounds of the findings and times of a step.
 const (
 	maxFindings = 500
 	maxSamples  = 1 << 14
@@ -168,15 +168,15 @@ func source(rec *pcap.Record) (netip.Addr, bool) {
 	return p.Frame.Src.Addr(), true
 }
 
-// Extent of a ladder, in packets: before the first frame of a finding, after the last, and as a whole.
+// The length of a ladder, in packets.
 const (
-	drawBefore = 4
-	drawAfter  = 3
+	drawBefore = 4  // before the first frame of a finding
+	drawAfter  = 3  // after the last frame of a finding
 	drawEnd    = 16 // before the end of a step that failed
 	drawMost   = 40
 )
 
-// draw returns the ladder of the packets around some frames: so many before them, and a few after.
+// draw returns the ladder of the packets around some frames: it begins this number of packets before the first of them.
 func draw(records []pcap.Record, frames []int, before int) string {
 	if len(records) == 0 {
 		return ""

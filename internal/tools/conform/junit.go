@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/internal/junit"
 )
 
-// WriteJUnit prints the card as JUnit's XML: a suite for each section with a test for each step, one with a test for each rule, and one for the counters.
+// WriteJUnit prints the card as JUnit XML: a suite for each section with a test for each step, a suite with a test for each rule, and a suite for the counters.
 func (c *Card) WriteJUnit(w io.Writer) error {
 	var all junit.Suites
 	for _, section := range c.sections() {

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// perftestPeer is a host with perftest's servers, one for each step, on ports one after the other.
+// perftestPeer is a host with perftest's servers. Each step has its own server, on successive ports.
 type perftestPeer struct {
 	cfg *Config
 	mtu int
@@ -23,11 +23,11 @@ type perftestPeer struct {
 type program struct {
 	test    string
 	service roce.QPType
-	both    bool
-	size    int // bytes
+	both    bool // both ends send (-b)
+	size    int  // bytes
 }
 
-// perftest's own parameters of a queue pair, at both ends.
+// The parameters of a queue pair that perftest always sets, at both ends.
 const (
 	perftestTimeout = 14
 	perftestRetries = 7
@@ -39,7 +39,7 @@ func (p *perftestPeer) identify(context.Context) (Identity, error) {
 	return Identity{Host: p.cfg.Host.String(), Kind: "perftest", MTU: mtu}, err
 }
 
-// ownMTU returns the path MTU of the tester's device, or the one that was asked for.
+// ownMTU returns the configured path MTU, or else that of the tester's device.
 func ownMTU(cfg *Config) (int, error) {
 	if cfg.MTU > 0 {
 		return cfg.MTU, nil
@@ -124,7 +124,7 @@ func (p *perftestPeer) step(s step, pr program) step {
 	return s
 }
 
-// port is that of a step's server. It does not depend on which steps are chosen.
+// port returns the port of the server of step i. It does not depend on the steps that are chosen.
 func (p *perftestPeer) port(i int) uint16 { return p.cfg.Port + uint16(i) }
 
 // config returns the options of the tester's end.
@@ -154,7 +154,7 @@ func (pr program) iters() int {
 	return faultMessages
 }
 
-// server is the command that starts the peer's end.
+// server returns the command that starts the peer's end.
 func (p *perftestPeer) server(pr program, port uint16) string {
 	args := []string{"ib_" + pr.test, "-F", "-p", strconv.Itoa(int(port)), "-n", strconv.Itoa(pr.iters()), "-m", strconv.Itoa(p.mtu)}
 	if pr.test != "atomic_bw" {
@@ -169,7 +169,7 @@ func (p *perftestPeer) server(pr program, port uint16) string {
 	return strings.Join(append(args, p.cfg.PeerArgs...), " ")
 }
 
-// run is the tester's end of a step.
+// run does the tester's part of a step.
 func (p *perftestPeer) run(ctx context.Context, s *stage, pr program, port uint16, clean bool) error {
 	addr := net.JoinHostPort(p.cfg.Host.String(), strconv.Itoa(int(port)))
 	c := pr.config(p.mtu)
@@ -183,7 +183,7 @@ func (p *perftestPeer) run(ctx context.Context, s *stage, pr program, port uint1
 		}
 		s.conns = append(s.conns, verify.Connection{Ends: ends, MTU: mtu.Bytes()})
 	}
-	c.Check = clean || pr.test == "atomic_bw" // to check READs takes one more, which rule files do not count on
+	c.Check = clean || pr.test == "atomic_bw" // checking READs needs one more READ, and the rule files would not fit any more
 	err := patiently(ctx, p.cfg.Wait, func() error {
 		_, err := perftest.Client(ctx, s.dev.Device, addr, c)
 		return err

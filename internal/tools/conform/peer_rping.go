@@ -10,16 +10,15 @@ import (
 	"github.com/goroce/roce/internal/tools/rping"
 )
 
-// rpingPeer is a host with rping -s -P.
+// rpingPeer is a host that runs rping -s -P.
 type rpingPeer struct {
 	cfg *Config
 	mtu int
 }
 
-// The size of the text, in packets of the path MTU, and how often it goes to and fro.
 const (
-	rpingPackets = 6
-	rpingCount   = 4
+	rpingPackets = 6 // size of the text, in packets of the path MTU
+	rpingCount   = 4 // how many pings a step has
 )
 
 // rpingOnly are experiments for rping alone.
@@ -41,12 +40,12 @@ func (p *rpingPeer) unable() string {
 
 func (p *rpingPeer) size() int { return rpingPackets*p.mtu - 5 }
 
-// server is the command that starts the peer.
+// server returns the command that starts the peer.
 func (p *rpingPeer) server() string {
 	return strings.Join(append([]string{"rping", "-s", "-P", "-a", p.cfg.Host.String(), "-p", strconv.Itoa(int(p.cfg.Port)), "-S", strconv.Itoa(p.size())}, p.cfg.PeerArgs...), " ")
 }
 
-// rpingExperiments are those whose rules do not count on the PSNs of one operation.
+// rpingExperiments are the experiments whose rules do not depend on the PSNs of one operation.
 var rpingExperiments = []string{"rping-read", "rping-write", "rping-send", "duplicate", "duplicate-answers", "loss", "drop-req", "drop-rep", "drop-rtu", "duplicate-cm"}
 
 func (p *rpingPeer) plan() (list []step, err error) {
@@ -73,7 +72,7 @@ func (p *rpingPeer) plan() (list []step, err error) {
 	return list, nil
 }
 
-// run is the tester's end of a step.
+// run does the tester's part of a step.
 func (p *rpingPeer) run(ctx context.Context, s *stage, addr string) error {
 	return patiently(ctx, p.cfg.Wait, func() error {
 		_, err := rping.Client(ctx, s.dev.Device, addr, rping.Config{Count: rpingCount, Size: p.size(), Check: true})

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// servingPeer is one that runs [Serve].
+// servingPeer is a peer that runs [Serve].
 type servingPeer struct {
 	cfg  *Config
 	addr string // of the control connection
@@ -32,7 +32,8 @@ func (c *Config) control() string {
 	return net.JoinHostPort(c.Host.String(), strconv.Itoa(int(c.Port)))
 }
 
-// serveTerms are those of connections out of band: 268 ms are long enough for a busy host, and short enough to wait for.
+// serveTerms are the parameters of connections out of band. The ACK timeout of 268 ms is long enough for a busy host, and
+// not too long for steps that wait for it.
 var serveTerms = terms{Timeout: 16, Retries: 7, RNRRetries: 7, MinRNRTimer: 12, Reads: 16}
 
 func (p *servingPeer) identify(ctx context.Context) (Identity, error) {
@@ -70,8 +71,8 @@ func (p *servingPeer) identify(ctx context.Context) (Identity, error) {
 
 func (p *servingPeer) unable() string { return "" }
 
-// route is a workload of this kind of peer: an operation on a service, in one direction.
-type route struct {
+// workload describes operations on one transport service.
+type workload struct {
 	name    string
 	about   string
 	service string
@@ -82,8 +83,8 @@ type route struct {
 	ops     []string
 }
 
-// routes are the workloads without faults.
-var routes = []route{
+// workloads are the workloads without faults.
+var workloads = []workload{
 	{name: "send", about: "SENDs, with and without immediate data", service: "rc", ops: []string{"send", "send_imm"}},
 	{name: "write", about: "WRITEs, with and without immediate data", service: "rc", ops: []string{"write", "write_imm"}},
 	{name: "read", about: "READs", service: "rc", ops: []string{"read"}},
@@ -98,21 +99,21 @@ var routes = []route{
 	{name: "cm", about: "operations on a connection of the connection manager", service: "rc", cm: true, ops: []string{"send", "write", "read"}},
 }
 
-// faulty are the operations of experiments, several messages at once.
-var faulty = map[string]route{
+// faulty are the workloads of experiments: several messages at once.
+var faulty = map[string]workload{
 	opSend: {service: "rc", ops: []string{"send"}}, opWrite: {service: "rc", ops: []string{"write"}}, opRead: {service: "rc", ops: []string{"read"}},
 	opAtomic: {service: "rc", ops: []string{"fetch_add"}}, opCM: {service: "rc", cm: true, ops: []string{"send"}},
 }
 
-// Sizes of workloads with faults: rule files count on them.
+// Sizes of workloads with faults. The rule files depend on them.
 const (
 	faultMessages = 5
 	faultPackets  = 8 // of each
 	faultAtomics  = 16
 )
 
-// sizes are around the borders of packets.
-func (p *servingPeer) sizes(r route) []messages {
+// sizes returns the messages of a workload. Their lengths are around multiples of the path MTU.
+func (p *servingPeer) sizes(r workload) []messages {
 	if r.service == "ud" {
 		return []messages{{1, 0}, {1, 1}, {1, p.mtu - 1}, {1, p.mtu}, {faultMessages, p.mtu / 2}}
 	}
@@ -127,12 +128,12 @@ func (p *servingPeer) sizes(r route) []messages {
 }
 
 func (p *servingPeer) plan() (list []step, err error) {
-	for _, r := range routes {
+	for _, r := range workloads {
 		for _, tester := range []bool{true, false} {
 			if r.cm && p.cm.Port() == 0 {
 				continue
 			}
-			st := step{section: sectionClean, name: "clean/" + r.name + "/" + who(tester), about: r.about, tester: tester}
+			st := step{section: sectionClean, name: "clean/" + r.name + "/" + requesterName(tester), about: r.about, tester: tester}
 			switch {
 			case r.unready && tester:
 				st.needs = sentRNR
@@ -164,7 +165,8 @@ func (p *servingPeer) plan() (list []step, err error) {
 	return list, nil
 }
 
-// faultSteps are those of one operation under faults. The requester asks for the connection, if the connection manager makes it.
+// faultSteps returns the steps of one operation with faults: one with the tester as requester, and one with the peer. If the connection
+// manager makes the connection, the requester is the active end.
 func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, needs situation) (list []step) {
 	for _, tester := range []bool{true, false} {
 		if op == opCM && p.cm.Port() == 0 {
@@ -178,7 +180,7 @@ func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, need
 		if op == opAtomic {
 			sizes = []messages{{faultAtomics, 8}}
 		}
-		st := step{section: sectionFaults, name: name + "/" + op + "/" + who(tester), about: about, tester: tester, file: file, marks: name == markName}
+		st := step{section: sectionFaults, name: name + "/" + op + "/" + requesterName(tester), about: about, tester: tester, file: file, marks: name == markName}
 		if st.needs = needs; !tester && needs == sentCNP {
 			st.needs = gotCNP
 		}
@@ -187,13 +189,13 @@ func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, need
 	return list
 }
 
-// complete adds to a step what it does.
-func (p *servingPeer) complete(st step, r route, sizes []messages) step {
+// complete adds the functions run and counters to a step.
+func (p *servingPeer) complete(st step, r workload, sizes []messages) step {
 	work := func(ctx context.Context, s *stage, c *control) error {
 		t := serveTerms
 		t.MTU = p.mtu
 		if st.marks && s.driver == "udp" && st.tester {
-			t.TrafficClass = 3 // the kernel writes the header: the rule cannot
+			t.TrafficClass = 3 // the kernel writes the IP header, so the rule cannot mark single packets
 		}
 		near, distant, err := p.pair(ctx, s, c, spec{Type: r.service, SRQ: r.srq, CM: r.cm, Memory: memory, Depth: depth}, t, r.cm && !st.tester)
 		if err != nil {
@@ -227,7 +229,7 @@ func (p *servingPeer) complete(st step, r route, sizes []messages) step {
 				}
 			}
 		}
-		if r.cm { // and back
+		if r.cm { // the responder sends a message, too
 			if err := transfer(ctx, responder, requester, "send", messages{1, p.mtu + 1}, r.service); err != nil {
 				return err
 			}
@@ -254,7 +256,7 @@ func (p *servingPeer) complete(st step, r route, sizes []messages) step {
 	return st
 }
 
-// pair makes a connected pair of queue pairs. dials: if the connection manager connects them, it is the peer that asks for the connection.
+// pair makes a connected pair of queue pairs. dials says that the peer is the active end, if the connection manager connects them.
 func (p *servingPeer) pair(ctx context.Context, s *stage, c *control, sp spec, t terms, dials bool) (near *end, distant *far, err error) {
 	if near, err = newEnd(s.dev.Device, sp, p.cfg.Host); err != nil {
 		return nil, nil, fmt.Errorf("the tester's queue pair: %w", err)
@@ -277,7 +279,7 @@ func (p *servingPeer) pair(ctx context.Context, s *stage, c *control, sp spec, t
 			return nil, nil, err
 		}
 	}
-	// The connection may lead to another address than the control connection does.
+	// The queue pair of the peer may have another address than the control connection.
 	if err := distant.connect(ctx, near.address(), t); err != nil {
 		return nil, nil, err
 	}
@@ -297,7 +299,7 @@ func (p *servingPeer) dialCM(ctx context.Context, near *end, distant *far) error
 	err := near.dial(ctx, p.cm.String(), []byte(distant.token))
 	if err != nil {
 		err = fmt.Errorf("the connection manager: %w", err)
-		distant.c.close() // nobody waits for what it has accepted
+		distant.c.close() // so that distant.accept returns
 	}
 	if aerr := <-accepted; err == nil {
 		err = aerr
@@ -305,7 +307,7 @@ func (p *servingPeer) dialCM(ctx context.Context, near *end, distant *far) error
 	return err
 }
 
-// listenCM has the peer connect to a listener of the tester.
+// listenCM lets the peer connect to a listener of the tester.
 func (p *servingPeer) listenCM(ctx context.Context, near *end, distant *far) error {
 	l, err := near.Dev.Listen(ctx, ":0", roce.ListenConfig{})
 	if err != nil {
@@ -323,7 +325,7 @@ func (p *servingPeer) listenCM(ctx context.Context, near *end, distant *far) err
 		err = near.accept(ctx, r)
 	}
 	if err != nil {
-		err = fmt.Errorf("the connection that the peer was to ask for: %w", err)
+		err = fmt.Errorf("waiting for the peer's request for a connection: %w", err)
 		distant.c.close()
 	}
 	if derr := <-dialed; err == nil || derr != nil && ctx.Err() == nil {
@@ -332,7 +334,7 @@ func (p *servingPeer) listenCM(ctx context.Context, near *end, distant *far) err
 	return err
 }
 
-// awaitRNR waits for an RNR NAK, from either end.
+// awaitRNR waits until the tap has seen an RNR NAK from either end.
 func (s *stage) awaitRNR(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
@@ -341,7 +343,7 @@ func (s *stage) awaitRNR(ctx context.Context) error {
 	})
 }
 
-// rulesOf returns the rules of a step for a driver.
+// rulesOf returns the fault rules of a step, and their seed.
 func (st *step) rulesOf() (rules []fault.Rule, seed uint64) {
 	if st.file == nil {
 		return nil, 0

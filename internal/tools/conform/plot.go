@@ -16,7 +16,7 @@ const (
 	plotRight  = 16
 	plotTop    = 10
 	plotBottom = 28
-	plotPoints = 400 // of a curve, at most
+	plotPoints = 400 // a curve has at most about twice this number of points
 )
 
 // plot draws the cumulative distribution of times, on a logarithmic axis, as SVG.
@@ -55,10 +55,10 @@ func plot(t Times) template.HTML {
 		before = float64(at) / float64(n)
 	}
 	b.WriteString(`"/></svg>`)
-	return template.HTML(b.String()) // numbers, and names of this package
+	return template.HTML(b.String()) // safe: it has only numbers, and names from this package
 }
 
-// decade returns the power of ten below or above a time.
+// decade returns the exponent of the power of ten below or above a time in nanoseconds.
 func decade(d time.Duration, to func(float64) float64) float64 {
 	return to(math.Log10(max(float64(d), 1)))
 }

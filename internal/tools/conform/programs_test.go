@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/roce/internal/tools/rping"
 )
 
-// Programs at the peer suffice: perftest's servers, one for each step. They are this stack's here.
+// A test works with perftest's servers at the peer, one for each step. Here these are the servers of this stack.
 func TestPerftestPeer(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Peer, r.cfg.MTU = PeerPerftest, 1024
@@ -22,7 +22,7 @@ func TestPerftestPeer(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	running := 0
 	ended := make(chan error, 100)
-	for r.cfg.Port = 21000; ; r.cfg.Port += 200 { // a range that is free
+	for r.cfg.Port = 21000; ; r.cfg.Port += 200 { // finds a free range
 		p := r.cfg.peer().(*perftestPeer)
 		p.mtu = r.cfg.MTU
 		steps, err := p.plan()
@@ -82,7 +82,7 @@ func TestPerftestPeer(t *testing.T) {
 	}
 }
 
-// The same with one server of rping for all steps.
+// A test works with one rping server at the peer for all steps.
 func TestRpingPeer(t *testing.T) {
 	r := newRig(t)
 	r.cfg.Peer, r.cfg.Host, r.cfg.Port, r.cfg.MTU = PeerRping, peerAddr, 7174, 1024
@@ -110,7 +110,7 @@ func TestRpingPeer(t *testing.T) {
 	checkForms(t, c)
 }
 
-// What is to be started on the peer's host can be printed, with the tester's MTU.
+// The commands that the user has to start on the peer's host can be printed, with the tester's MTU.
 func TestCommands(t *testing.T) {
 	r := newRig(t)
 	for _, test := range []struct {
@@ -129,7 +129,7 @@ func TestCommands(t *testing.T) {
 		}
 		got, err := Commands(t.Context(), c)
 		if test.peer == PeerPerftest && err == nil {
-			for i := range got { // the ports are those of the steps' places
+			for i := range got { // each step has its own port
 				got[i] = regexp.MustCompile(`-p \d+`).ReplaceAllString(got[i], "-p N")
 			}
 			for i := range test.want {

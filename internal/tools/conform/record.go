@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// maxRecorded bounds the packets of a step that are kept, in bytes. Steps have far less; a peer that sends without end does not.
+// maxRecorded bounds the packets of a step that are kept, in bytes. A step has far less, unless the peer sends packets without end.
 const maxRecorded = 64 << 20
 
 // recorder keeps the packets of a step, in the order in which they pass.
@@ -17,13 +17,13 @@ type recorder struct {
 	mu      sync.Mutex
 	records []pcap.Record
 	bytes   int
-	over    bool // more came than were kept
-	news    chan struct{}
+	over    bool          // packets were dropped because of maxRecorded
+	news    chan struct{} // gets a value when a packet was recorded
 }
 
 func newRecorder() *recorder { return &recorder{news: make(chan struct{}, 1)} }
 
-// seen takes a packet from the tap.
+// seen records a packet from the tap.
 func (r *recorder) seen(rec *pcap.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +34,7 @@ func (r *recorder) seen(rec *pcap.Record) {
 	r.bytes += len(rec.Data)
 	c := *rec
 	c.Data = bytes.Clone(rec.Data)
-	c.Number = len(r.records) + 1 // of all queues together
+	c.Number = len(r.records) + 1 // one numbering for the taps of all queues
 	r.records = append(r.records, c)
 	select {
 	case r.news <- struct{}{}:
@@ -42,14 +42,14 @@ func (r *recorder) seen(rec *pcap.Record) {
 	}
 }
 
-// all returns what was recorded. The records stay as they are.
+// all returns the packets so far. The recorder does not change them later. over says that packets are missing.
 func (r *recorder) all() (records []pcap.Record, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.records[:len(r.records):len(r.records)], r.over
 }
 
-// await waits until a packet matches.
+// await waits until match returns true for a recorded packet.
 func (r *recorder) await(ctx context.Context, match func(*dissect.Packet) bool) error {
 	var p dissect.Packet
 	for n := 0; ; {

@@ -21,7 +21,7 @@ type actor interface {
 	wait(ctx context.Context, queue queueName, count int) ([]done, error)
 }
 
-// GoneError says that the peer's control connection, or its server, is gone or hangs.
+// GoneError says that the peer does not answer any more: its control connection or its server has ended, or hangs.
 type GoneError struct {
 	What string
 	Err  error
@@ -32,10 +32,10 @@ func (e *GoneError) Error() string { return "the peer is gone: " + e.What + ": "
 // Unwrap returns the cause.
 func (e *GoneError) Unwrap() error { return e.Err }
 
-// dialGap is how long the tester waits before it tries again to reach a server that is not there yet.
+// dialGap is how long the tester waits before it tries again to connect to a server that does not listen yet.
 const dialGap = 250 * time.Millisecond
 
-// patiently calls f again as long as its error is that nobody listens, for a while.
+// patiently calls f until its error is not ECONNREFUSED, or the time wait has passed. It returns the last error of f.
 func patiently(ctx context.Context, wait time.Duration, f func() error) error {
 	until := time.Now().Add(wait)
 	for {
@@ -73,7 +73,7 @@ func dialControl(ctx context.Context, addr string, wait time.Duration) (*control
 		return err
 	})
 	for _, own := range []syscall.Errno{syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EADDRNOTAVAIL} {
-		if errors.Is(err, own) { // the interface that led there is gone
+		if errors.Is(err, own) { // the tester's interface to the peer is gone
 			return nil, &DeviceError{err}
 		}
 	}
@@ -95,7 +95,7 @@ func dialControl(ctx context.Context, addr string, wait time.Duration) (*control
 	return nil, err
 }
 
-// close ends the connection. It says so to the peer, which can tell it from a tester that was killed.
+// close ends the connection. It sends "bye" before, so that the peer knows that the tester was not killed.
 func (c *control) close() {
 	if c.stop() {
 		c.conn.SetWriteDeadline(time.Now().Add(replyTime))
@@ -120,13 +120,14 @@ func (c *control) call(m command) (r reply, err error) {
 	return r, nil
 }
 
-// explain adds to the error of a step that the peer is gone, if it is: a completion with an error comes before a command shows it.
+// explain checks after an error whether the peer is gone, and adds that to the error. A step often fails with an error completion before
+// a command shows that the peer is gone.
 func (c *control) explain(err error) error {
 	if _, known := errors.AsType[*GoneError](err); known || err == nil {
 		return err
 	}
 	_, gone := c.call(command{Do: "hello"})
-	if errors.Is(gone, net.ErrClosed) { // by the tester
+	if errors.Is(gone, net.ErrClosed) { // the tester has closed the connection
 		return err
 	}
 	return errors.Join(gone, err)
@@ -142,7 +143,7 @@ func (c *control) addrs() (list []netip.Addr) {
 	return list
 }
 
-// counters returns those of the peer.
+// counters returns the counters of the peer.
 func (c *control) counters() (map[string]uint64, error) {
 	r, err := c.call(command{Do: "counters"})
 	return r.Counters, err
@@ -173,7 +174,7 @@ func (f *far) connect(_ context.Context, peer address, t terms) error {
 	return err
 }
 
-// accept has the peer accept the connection that the tester makes meanwhile.
+// accept tells the peer to accept the connection that the tester makes meanwhile.
 func (f *far) accept() error {
 	r, err := f.c.call(command{Do: "accept", QP: f.qp, MS: int(maxWait / time.Millisecond)})
 	if err == nil && r.Address != nil {
@@ -182,7 +183,7 @@ func (f *far) accept() error {
 	return err
 }
 
-// dial has the peer ask for a connection at a listener of the tester.
+// dial tells the peer to connect to a listener of the tester.
 func (f *far) dial(addr string) error {
 	r, err := f.c.call(command{Do: "dial", QP: f.qp, Addr: addr, MS: int(maxWait / time.Millisecond)})
 	if err == nil && r.Address != nil {
@@ -231,5 +232,5 @@ func (f *far) wait(ctx context.Context, queue queueName, count int) ([]done, err
 	return r.Done, err
 }
 
-// replyTime is what is left of a deadline for the reply itself.
+// replyTime is the part of a deadline that is kept for the reply.
 const replyTime = 500 * time.Millisecond

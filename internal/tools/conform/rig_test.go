@@ -24,14 +24,14 @@ var (
 	testerAddr = netip.MustParseAddr("10.77.0.2")
 )
 
-// rig is a tester and a peer on a wire in this process. The control connection goes over the loopback.
+// rig is a tester and a peer on a simulated wire. The control connection goes over the loopback interface.
 type rig struct {
 	hub  *mem.Hub
 	peer *roce.Device
 	cfg  Config
 }
 
-// newRig opens a peer whose port has faults of its own: what it does wrong.
+// newRig opens a peer whose port has planted faults.
 func newRig(t *testing.T, planted ...fault.Rule) *rig {
 	t.Helper()
 	r := &rig{hub: mem.NewHub(mem.Config{})}
@@ -68,7 +68,7 @@ func (r *rig) open(wrap func(link.Port) (link.Port, error), notify bool) (Device
 	return Device{d, d.Close}, nil
 }
 
-// wire is that of scripts.
+// wire is the wire of package script.
 func (r *rig) wire(_ context.Context, quiet time.Duration) (*script.Wire, error) {
 	p, err := r.hub.Port("script", roce.DerivedMAC(testerAddr))
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *rig) serve(t *testing.T) (stop func()) {
 	return stop
 }
 
-// run tests the peer by some steps.
+// run tests the peer with some steps.
 func (r *rig) run(t *testing.T, only string) *Card {
 	t.Helper()
 	r.cfg.Only = regexp.MustCompile(only)
@@ -126,7 +126,7 @@ func (c *Card) broken() (ids []verify.RuleID) {
 	return ids
 }
 
-// wantAll checks the status of all steps but some.
+// wantAll checks the status of all steps except some.
 func (c *Card) wantAll(t *testing.T, want Status, except ...string) {
 	t.Helper()
 	for _, s := range c.Steps {
@@ -136,7 +136,7 @@ func (c *Card) wantAll(t *testing.T, want Status, except ...string) {
 	}
 }
 
-// rule reads a rule of flags.
+// rule parses a fault rule in the form of the flags.
 func rule(t *testing.T, text string) fault.Rule {
 	t.Helper()
 	r, err := fault.ParseRule(text)
@@ -146,8 +146,8 @@ func rule(t *testing.T, text string) fault.Rule {
 	return r
 }
 
-// limitOfTests is longer than anything takes, however busy the machine is.
+// limitOfTests is longer than any test takes, even on a busy machine.
 const limitOfTests = time.Minute
 
-// rpingPeerOfCapture is the end of testdata/pcaps/loss_rping.pcap that is taken for the peer.
+// rpingPeerOfCapture is the address of the end of testdata/pcaps/loss_rping.pcap that the tests take for the peer.
 var rpingPeerOfCapture = netip.MustParseAddr("10.77.0.2")

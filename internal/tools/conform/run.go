@@ -25,33 +25,33 @@ const (
 // Peers lists the kinds of peers.
 var Peers = []string{PeerServe, PeerPerftest, PeerRping}
 
-// Config says what is tested, and how.
+// Config configures a test.
 type Config struct {
 	Peer     string     // one of Peers; empty: PeerServe
-	Host     netip.Addr // of the peer
+	Host     netip.Addr // address of the peer
 	Port     uint16     // of the control connection, of the first server of perftest, or of rping; 0: DefaultPort
 	PeerArgs []string   // more arguments of the commands that start the peer
 	Open     Open
-	Tester   string           // what the tester calls itself
-	MTU      int              // path MTU; 0: the largest that both ends can
-	Only     *regexp.Regexp   // steps whose names match; nil: all
-	Limit    time.Duration    // for a step; 0: half a minute
-	Wait     time.Duration    // for a server that is not there yet
+	Tester   string           // name and version of the tester
+	MTU      int              // path MTU; 0: the largest that both ends support
+	Only     *regexp.Regexp   // run the steps whose names match; nil: all
+	Limit    time.Duration    // the longest time of a step; 0: half a minute
+	Wait     time.Duration    // how long to wait for a server that does not listen yet
 	Rules    []*impair.File   // more experiments
-	Scripts  []*script.Script // more than those of the library
+	Scripts  []*script.Script // scripts in addition to those of the library
 	Wire     OpenWire         // nil: no scripts are played
-	Quiet    time.Duration    // of a peer that a script controls; 0: as usual
-	Kind     string           // what scripts take the peer for: "us", "rxe-6.12", "adapter"; empty: what it says, or an adapter
-	Captures string           // folder for the packets of each step; empty: they are not kept
-	Strict   bool             // known departures count
-	CNP      time.Duration    // least time between two CNPs; 0: any
-	CNPScope verify.Scope     // empty: a queue pair
-	Stepped  func(StepResult) // called after each step; nil: nobody listens
+	Quiet    time.Duration    // script.Wire.Quiet; 0: 40 ms
+	Kind     string           // the kind of peer for scripts: "us", "rxe-6.12", "adapter"; empty: "us" if the peer says so, else "adapter"
+	Captures string           // folder for the packets of each step; empty: they are not saved
+	Strict   bool             // known departures count as failures
+	CNP      time.Duration    // least time between two CNPs; 0: any time is permitted
+	CNPScope verify.Scope     // scope of CNP; empty: a queue pair
+	Stepped  func(StepResult) // called after each step; may be nil
 }
 
 const defaultLimit = 30 * time.Second
 
-// complete checks the configuration and fills in what is open.
+// complete checks the configuration and sets the defaults.
 func (c *Config) complete() error {
 	if c.Peer == "" {
 		c.Peer = PeerServe
@@ -98,8 +98,8 @@ func (c *Config) peer() peer {
 	return newServingPeer(c)
 }
 
-// Commands returns what the tester starts on the peer's host, a line each; none for a peer that serves. It opens the tester's device to learn the
-// path MTU, unless that is given.
+// Commands returns the commands that have to run on the peer's host, one for each element: the programs of the steps in their order, or
+// rocectl conform --serve. If c.MTU is 0, it opens the tester's device to find out the path MTU.
 func Commands(ctx context.Context, c Config) ([]string, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func Commands(ctx context.Context, c Config) ([]string, error) {
 	return list, nil
 }
 
-// identify finds out what the peer is, within a limit.
+// identify asks the peer for its identity, within a limit.
 func identify(ctx context.Context, p peer, c *Config) (Identity, error) {
 	limit := c.Limit + c.Wait
 	ctx, stop := context.WithTimeoutCause(ctx, limit, &LimitError{limit})
@@ -132,7 +132,7 @@ func identify(ctx context.Context, p peer, c *Config) (Identity, error) {
 	return p.identify(ctx)
 }
 
-// List returns the names of the steps with a kind of peer, and what they are about.
+// List returns the steps with a kind of peer. Their results have only the name, the description and the command of the peer's end.
 func List(c Config) ([]StepResult, error) {
 	c.Host = netip.IPv6Unspecified()
 	if err := c.complete(); err != nil {
@@ -160,10 +160,10 @@ func List(c Config) ([]StepResult, error) {
 	return list, nil
 }
 
-// tooManyGone is how many steps in a row find the peer gone or hanging before the rest is given up.
+// tooManyGone is the number of successive steps without an answer of the peer after which the test ends.
 const tooManyGone = 3
 
-// Run tests a peer. It returns a card if at least the peer was found, also with an error: then the test ended early, and the error says why.
+// Run tests a peer. If the test ends early, Run returns both a card and an error that says why. If the peer was not found, the card is nil.
 func Run(ctx context.Context, c Config) (*Card, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func Run(ctx context.Context, c Config) (*Card, error) {
 		res, err := r.step(ctx, st)
 		_, lost := errors.AsType[*GoneError](err)
 		if lost = lost || errors.Is(err, context.DeadlineExceeded); lost {
-			if oerr := r.ownDevice(); oerr != nil { // not the peer is gone
+			if oerr := r.ownDevice(); oerr != nil { // the tester's device is gone, not the peer
 				err, res.Status, res.Why = oerr, Unknown, append(res.Why, oerr.Error())
 			}
 		}
@@ -259,7 +259,7 @@ func (r *runner) add(res *StepResult) {
 	}
 }
 
-// step runs a step. The error is the one of the workload, or that of the tester's own device.
+// step runs a step. The error is from the workload, or from the tester's own device.
 func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
 	res := &StepResult{Section: st.section, Name: st.name, About: st.about, Status: Pass, Server: st.server}
 	began := time.Now()
@@ -327,7 +327,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the step did not end within %v: the peer hangs, or needs more time (--limit)", e.Limit)
 }
 
-// suffer notes that the network is not sound.
+// suffer notes that the network or the host loses packets by itself.
 func (r *runner) suffer(why string) {
 	if !r.lossy {
 		r.card.Notes = append(r.card.Notes, why+". Rules that need to know what arrives at the peer are not judged from then on.")
@@ -368,7 +368,7 @@ func (r *runner) judge(st *step, s *stage, res *StepResult) error {
 	return nil
 }
 
-// answers are the times that say how long the peer takes to act on what arrives.
+// answers are the kinds of times from which slack estimates how long the peer takes to act on a packet.
 var answers = map[verify.LatencyKind]bool{verify.AckLatency: true, verify.ReadLatency: true, verify.AtomicLatency: true}
 
 // Bounds of the slack.
@@ -377,10 +377,10 @@ const (
 	mostSlack  = 200 * time.Millisecond
 )
 
-// slack is how long the peer may not know of what has been sent to it. It includes the way, and what else its host has to do.
+// slack returns how long the peer may take until it acts on a packet, see [verify.Config.Slack].
 func (r *runner) slack() time.Duration { return min(max(2*r.slow, leastSlack), mostSlack) }
 
-// fill takes over what the packets say.
+// fill sets the result of a step from its packets.
 func (res *StepResult) fill(j *judged, st *step) {
 	res.Packets, res.Findings, res.known, res.samples, res.seen = j.packets, j.findings, j.known, j.times, j.situations
 	res.Repeats = j.repeated()
@@ -403,7 +403,7 @@ func (res *StepResult) fill(j *judged, st *step) {
 	}
 }
 
-// unknown says why a step that went well has shown nothing.
+// unknown adds a reason why a step has shown nothing. A step that has not failed is then not judged.
 func (res *StepResult) unknown(why string) {
 	if res.Status == Pass {
 		res.Status = Unknown
@@ -411,7 +411,7 @@ func (res *StepResult) unknown(why string) {
 	res.Why = append(res.Why, why)
 }
 
-// repeated says how often the peer repeated requests, and why.
+// repeated describes how often the peer repeated requests, and why.
 func (j *judged) repeated() string {
 	var s []string
 	for _, c := range []struct {

@@ -15,10 +15,10 @@ import (
 	"github.com/goroce/roce/script/library"
 )
 
-// OpenWire opens the wire on which scripts are played. The script sends and receives by packets; nothing of the tester's device takes part.
+// OpenWire opens the wire on which scripts are played. Scripts do not use the tester's device.
 type OpenWire func(ctx context.Context, quiet time.Duration) (*script.Wire, error)
 
-// scripts returns those that can be played against a kind of peer.
+// scripts returns the scripts that can be played with the kind of peer in c.
 func scripts(c *Config) (list []*script.Script) {
 	for _, s := range append(library.All(), c.Scripts...) {
 		program, _, _ := strings.Cut(s.Peer, " ")
@@ -35,7 +35,7 @@ func scripts(c *Config) (list []*script.Script) {
 	return list
 }
 
-// scriptSteps are the steps of the scripts. port is that of the first program of perftest for a script.
+// scriptSteps returns a step for each script. port is the port of perftest's program for the first script.
 func scriptSteps(c *Config, port uint16) (list []step) {
 	if c.Wire == nil {
 		return nil
@@ -54,8 +54,8 @@ func scriptSteps(c *Config, port uint16) (list []step) {
 	return list
 }
 
-// script plays a script. Its packets are not judged as those of a connection are: the tester's side breaks rules on purpose, and the script
-// says what must come of it.
+// script runs a step that plays a script. Package verify does not judge its packets, because the script breaks rules on purpose. The
+// script itself says how the peer has to react.
 func (r *runner) script(ctx context.Context, st *step, res *StepResult) error {
 	ctx, stop := context.WithTimeoutCause(ctx, r.cfg.Limit, &LimitError{r.cfg.Limit})
 	defer stop()
@@ -115,13 +115,13 @@ func (r *runner) script(ctx context.Context, st *step, res *StepResult) error {
 	return err
 }
 
-// headerFields are those of the IP and UDP headers, which a driver with UDP sockets leaves to the kernel.
+// headerFields are fields of the IP and UDP headers. With a driver that uses UDP sockets, the kernel sets them.
 var headerFields = []string{"src=", "sport=", "ttl=", "tos=", "udpsum="}
 
-// portMTU are scripts that count on the path MTU of the peer's port, in bytes.
+// portMTU has the scripts that work only with one path MTU of the peer's port, in bytes.
 var portMTU = map[string]int{"unreliable/ud-longer-than-the-mtu": 1024}
 
-// unplayable says why a script would show nothing, "" if it can be played.
+// unplayable returns why a script cannot be played with this peer and driver, "" if it can.
 func (r *runner) unplayable(s *script.Script, driver string) (why string) {
 	if n := portMTU[s.Name]; n != 0 && n != r.card.Peer.MTU {
 		return fmt.Sprintf("it needs a port with the path MTU %d", n)
@@ -138,7 +138,7 @@ func (r *runner) unplayable(s *script.Script, driver string) (why string) {
 	return why
 }
 
-// quiet is how long a peer that a script controls must say nothing before it has said all.
+// quiet is the default of Config.Quiet: how long a script waits for further responses of a peer that it controls.
 const quiet = 40 * time.Millisecond
 
 // notified reports whether the peer sent a CNP.
@@ -153,7 +153,7 @@ func notified(records []pcap.Record) bool {
 	return false
 }
 
-// nobodyListens is how scripts print the refusal of a host without a listener.
+// nobodyListens is part of the error of a script if no program listens on the peer's host.
 const nobodyListens = "reason 8 (invalid service ID)"
 
 // play plays a script once.
@@ -176,7 +176,8 @@ func (r *runner) play(ctx context.Context, st *step, w *script.Wire, o script.Op
 	case mismatch:
 		res.Status, res.Why, res.Script = Fail, append(res.Why, played.Err.Error()), strings.TrimSpace(text.String())
 	default:
-		// It could not be played: nobody listens, the peer is gone. That is no verdict on the peer.
+		// The script could not be played to its end, for example because no program listens. That is not a failure of the peer, unless
+		// the peer is gone or hangs.
 		if _, gone := errors.AsType[*GoneError](played.Err); gone || errors.Is(played.Err, ctx.Err()) && ctx.Err() != nil {
 			res.Status = Fail
 		} else {
@@ -188,7 +189,7 @@ func (r *runner) play(ctx context.Context, st *step, w *script.Wire, o script.Op
 	return nil
 }
 
-// kind is what scripts take the peer for.
+// kind returns the kind of the peer for scripts.
 func (r *runner) kind() (script.Peer, error) {
 	if r.cfg.Kind != "" {
 		return script.ParsePeer(r.cfg.Kind)
@@ -199,5 +200,5 @@ func (r *runner) kind() (script.Peer, error) {
 	return script.ParsePeer("adapter")
 }
 
-// ownSoftware begins the name of what runs this stack.
+// ownSoftware is the beginning of Identity.Software if the peer runs this stack.
 const ownSoftware = "rocectl "

@@ -23,20 +23,20 @@ import (
 // Bounds of a server.
 const (
 	maxSessions = 8
-	maxEnds     = 32          // queue pairs of a session
-	idleTime    = time.Minute // after which a silent tester is taken to be gone
-	maxWait     = 20 * time.Second
+	maxEnds     = 32               // queue pairs of a session
+	idleTime    = time.Minute      // after this time without a command the tester counts as gone
+	maxWait     = 20 * time.Second // the longest time that a command may wait
 )
 
 // ServeConfig are the options of [Serve].
 type ServeConfig struct {
-	Software string        // what the peer calls itself
-	Log      func(string)  // what happens, a line each; nil: nowhere
-	Idle     time.Duration // 0: a minute
+	Software string        // name and version of the peer's software
+	Log      func(string)  // called with a line for each event of a session; may be nil
+	Idle     time.Duration // how long a tester may send no command; 0: a minute
 }
 
-// Serve is the peer of a test: it does what testers ask for on their control connections, with the device d, until ctx ends. addr is
-// "host:port", of TCP and of the connection manager; host may be empty.
+// Serve is the peer of a test. It executes the commands of testers on their control connections, with the device d, until ctx ends. addr is
+// "host:port", of TCP and of the connection manager. The host may be empty.
 func Serve(ctx context.Context, d *roce.Device, addr string, c ServeConfig, listening func(netip.AddrPort)) error {
 	tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -93,13 +93,13 @@ type server struct {
 	cmPort int
 
 	mu       sync.Mutex
-	expected map[string]chan *roce.ConnRequest // by the token that the private data of the request begins with
+	expected map[string]chan *roce.ConnRequest // by the token at the beginning of a request's private data
 }
 
 // tokenLen is the length of a token in private data.
 const tokenLen = 16
 
-// requests hands the requests of the connection manager to those who expect them.
+// requests passes each request of the connection manager to the session that expects it, and rejects the others.
 func (s *server) requests(ctx context.Context, l *roce.Listener) {
 	for {
 		r, err := l.Accept(ctx)
@@ -111,14 +111,14 @@ func (s *server) requests(ctx context.Context, l *roce.Listener) {
 		to := s.expected[string(data[:min(tokenLen, len(data))])]
 		s.mu.Unlock()
 		select {
-		case to <- r: // never, if to is nil
+		case to <- r: // never chosen if to is nil
 		default:
 			r.Reject(nil)
 		}
 	}
 }
 
-// session is one tester.
+// session is the state of one tester's control connection.
 type session struct {
 	*server
 	peer     netip.Addr
@@ -148,7 +148,7 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 		<-ended
 	}()
 	defer context.AfterFunc(ctx, func() {
-		if !errors.As(context.Cause(ctx), new(*commandError)) { // which gets an answer
+		if !errors.As(context.Cause(ctx), new(*commandError)) { // after a commandError the tester first gets a reply
 			conn.Close()
 		}
 	})()
@@ -167,14 +167,14 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 			}
 			return
 		}
-		conn.SetReadDeadline(time.Time{}) // the commands bound themselves
+		conn.SetReadDeadline(time.Time{}) // commands limit their own time
 		r, err := x.do(ctx, &c)
 		if err != nil {
 			r.Error = err.Error()
 		}
 		conn.SetWriteDeadline(time.Now().Add(s.cfg.Idle))
 		if err := w.write(r); err != nil {
-			if ctx.Err() != nil { // which has closed the connection
+			if ctx.Err() != nil { // the end of ctx has closed the connection
 				err = context.Cause(ctx)
 			}
 			s.cfg.Log(fmt.Sprintf("%v: %s", x.peer, x.parting(err)))
@@ -183,8 +183,8 @@ func (s *server) session(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// readAll hands over the commands of a tester until its connection ends, and returns why it has ended. It reads while a command is executed, so
-// that a tester that was killed does not leave the server waiting on its behalf.
+// readAll sends the commands of a tester to next until the connection ends, and returns why it has ended. It reads also while a command is
+// executed: if the tester is killed, the server notices that and ends the command.
 func (w *wire) readAll(ctx context.Context, next chan<- command) error {
 	for {
 		var c command
@@ -205,7 +205,7 @@ func (w *wire) readAll(ctx context.Context, next chan<- command) error {
 // errBye says that the tester has ended its connection.
 var errBye = errors.New("the tester is done")
 
-// parting says how a tester was lost, and what of it is given back.
+// parting describes why a session has ended, and how many queue pairs are closed with it.
 func (x *session) parting(err error) string {
 	why := err.Error()
 	switch {
@@ -224,7 +224,7 @@ func (x *session) parting(err error) string {
 	return why
 }
 
-// close gives back all that a tester has made.
+// close closes all queue pairs of the session.
 func (x *session) close() {
 	for n := range x.ends {
 		x.end(n)
@@ -250,7 +250,7 @@ func (x *session) end(n int) {
 	delete(x.tokens, n)
 }
 
-// commands are what a tester can ask for. Those that need a queue pair get it.
+// commands maps the names of commands to their functions. e is the queue pair that the command names, nil for commands in alone.
 var commands = map[string]func(x *session, ctx context.Context, c *command, e *end) (reply, error){
 	"hello":    (*session).hello,
 	"create":   (*session).create,
@@ -295,10 +295,10 @@ var commands = map[string]func(x *session, ctx context.Context, c *command, e *e
 	},
 }
 
-// alone are the commands that need no queue pair.
+// alone has the commands that need no queue pair.
 var alone = map[string]bool{"hello": true, "create": true, "counters": true}
 
-// waitTime bounds a wait.
+// waitTime converts milliseconds to a time, of at most maxWait.
 func waitTime(ms int) time.Duration {
 	return min(time.Duration(max(ms, 0))*time.Millisecond, maxWait)
 }
@@ -381,10 +381,10 @@ func (x *session) accept(ctx context.Context, c *command, e *end) (reply, error)
 	}
 }
 
-// dial asks the tester for a connection of the connection manager.
+// dial connects a queue pair to a listener of the tester, by the connection manager.
 func (x *session) dial(ctx context.Context, c *command, e *end) (reply, error) {
 	if !e.cm || e.connection != nil {
-		return reply{}, usage.Errorf("dial: queue pair %d is none for the connection manager, or connected", c.QP)
+		return reply{}, usage.Errorf("dial: queue pair %d is not for the connection manager, or is already connected", c.QP)
 	}
 	ctx, stop := context.WithTimeout(ctx, waitTime(c.MS))
 	defer stop()

@@ -8,10 +8,10 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// situation is something that must happen to the peer before a rule can be judged.
+// situation is an event that has to occur before a rule can be judged.
 type situation string
 
-// The situations. The text says what did not happen, in a card that could not judge a rule.
+// The situations. The value is the text on the card if the event did not occur, so that a rule could not be judged.
 const (
 	sentPacket     situation = "the peer sent no packet"
 	seenHeaders    situation = "the driver udp does not show the IP and UDP headers of packets (--link raw does)"
@@ -55,7 +55,7 @@ const (
 	intervalGiven  situation = "no interval was given (--cnp-interval)"
 )
 
-// needs are the situations that each rule of package verify needs, all of them. A test checks that no rule is missing.
+// needs has the situations that each rule of package verify needs. All of them have to occur. A test checks that no rule is missing.
 var needs = map[verify.RuleID][]situation{
 	"bth-short": {sentPacket}, "bth-opcode": {sentPacket}, "bth-version": {sentPacket}, "bth-pad": {sentPacket}, "bth-pad-bytes": {sentData}, "bth-reserved": {sentPacket},
 	"ext-reserved": {sentPacket}, "bth-solicited": {sentPacket}, "bth-ackreq": {sentPacket}, "bth-pkey": {sentPacket}, "bth-dest": {sentPacket}, "bth-migreq": {sentPacket},
@@ -91,10 +91,10 @@ var needs = map[verify.RuleID][]situation{
 	"cnp-format": {sentCNP}, "cnp-unmarked": {sentCNP, knownPlace}, "cnp-pacing": {sentCNP, intervalGiven},
 }
 
-// situations are those that a step brought about, with how often.
+// situations counts how often each situation has occurred.
 type situations map[situation]int
 
-// unmet returns the first need of a rule that no step has met, "" if all are.
+// unmet returns the first situation that a rule needs and that has not occurred, "" if there is none.
 func (s situations) unmet(rule verify.RuleID) situation {
 	for _, n := range needs[rule] {
 		if s[n] == 0 {
@@ -110,7 +110,7 @@ func (s situations) add(t situations) {
 	}
 }
 
-// watcher finds the situations of a step, and counts what the peer's counters are compared with.
+// watcher finds the situations in the packets of a step, and counts packets to compare with the peer's counters.
 type watcher struct {
 	situations
 	tally
@@ -119,29 +119,29 @@ type watcher struct {
 	before map[requestKey]bool
 }
 
-// requestKey tells requests apart.
+// requestKey identifies a request.
 type requestKey struct {
-	out bool // of the tester
+	out bool // the tester sent it
 	qpn bth.QPN
 	psn bth.PSN
 }
 
-// tally counts packets, as the tap sees them.
+// tally counts packets that the tap has seen: sent by the peer, or sent to the peer (Got).
 type tally struct {
-	NAKsSent, NAKsGot, RNRsSent, RNRsGot int // by the peer, and by the tester
+	NAKsSent, NAKsGot, RNRsSent, RNRsGot int
 	CNPsSent, CNPsGot, MarkedGot         int
-	BadGot                               int // packets to the peer with a wrong ICRC
-	RequestsAgain, RequestsAgainGot      int // repeated by the peer, and by the tester
+	BadGot                               int // packets with a wrong ICRC
+	RequestsAgain, RequestsAgainGot      int // repeated requests
 }
 
 func newWatcher() *watcher {
 	return &watcher{situations: situations{}, cms: map[string]int{}, before: map[requestKey]bool{}}
 }
 
-// maxWatched bounds what is remembered of a step.
+// maxWatched bounds the requests of a step that are remembered.
 const maxWatched = 1 << 16
 
-// see takes the next packet of a step.
+// see handles the next packet of a step.
 func (w *watcher) see(p *dissect.Packet, rec *pcap.Record) {
 	if p.Kind == dissect.Other {
 		return
@@ -156,7 +156,7 @@ func (w *watcher) see(p *dissect.Packet, rec *pcap.Record) {
 	peers := rec.Direction == pcap.In
 	if !peers && !p.ICRCOK && !p.FlushQuirk {
 		w.BadGot++
-		return // it is dropped there
+		return // the peer drops it
 	}
 	if !peers && f.CE() && f.Op != bth.CNP {
 		w.MarkedGot++
@@ -236,8 +236,8 @@ func (w *watcher) request(p *dissect.Packet, peers bool) {
 	}
 	for _, c := range []struct {
 		flag     bth.OpcodeFlags
-		of, once situation // when the peer sends it, and again
-		to       situation // when the peer gets it again
+		of, once situation // the peer sends a request of this kind; the peer repeats one
+		to       situation // the tester repeats one
 	}{{bth.Send, sentSend, "", ""}, {bth.Write, sentWrite, "", ""}, {bth.Read, sentRead, sentReadAgain, answeredAgain}, {bth.Atomic, "", "", repliedAtomic}, {bth.AtomicWrite, sentPlacement, "", ""}} {
 		if fl&c.flag == 0 {
 			continue

@@ -16,17 +16,17 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// Open opens the tester's device. It puts wrap around each port, directly above the driver. With notify the device answers congestion
-// marks with notifications; without, it need not.
+// Open opens the tester's device. It calls wrap with each port of the driver, and uses the returned ports. With notify the device answers
+// congestion marks with CNPs. Without notify it may do so or not.
 type Open func(wrap func(link.Port) (link.Port, error), notify bool) (Device, error)
 
-// Device is the tester's device. The Closer closes it.
+// Device is the tester's device. Its Close also closes what Open has opened besides the device.
 type Device struct {
 	*roce.Device
 	Close func() error
 }
 
-// stage is what a step works with: the tester's device with the tap and the faults, and what is known of connections.
+// stage has the resources of a step: the tester's device with the tap and the faults, and the known connections.
 type stage struct {
 	dev    Device
 	rec    *recorder
@@ -52,7 +52,7 @@ func newStage(open Open, rules []fault.Rule, seed uint64, notify bool) (*stage, 
 	return s, err
 }
 
-// fired counts how often rules have acted.
+// fired returns how many faults were injected by rules.
 func (s *stage) fired() (n uint64) {
 	for _, f := range s.faults {
 		tx, rx := f.Counters()
@@ -74,7 +74,7 @@ func (s *stage) lost() bool {
 	}
 }
 
-// connected notes the terms of a connection that two ends have made out of band.
+// connected adds a connection that the two ends have made out of band, with its parameters.
 func (s *stage) connected(near, distant address, t terms, farTimeout uint8, farRetries int) error {
 	a, err := endOf(near)
 	if err != nil {
@@ -95,7 +95,7 @@ func endOf(a address) (verify.ConnectionEnd, error) {
 	return verify.ConnectionEnd{Addr: ip.Unmap(), QPN: bth.QPN(a.QPN), PSN: bth.PSN(a.PSN)}, err
 }
 
-// save writes the packets of a step to a file of a folder.
+// save writes the packets of a step to a file in a folder, and returns the name of the file.
 func save(folder, step string, records []pcap.Record) (name string, err error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", err

@@ -15,7 +15,7 @@ const (
 	sectionScripts = "scripts"
 )
 
-// step is a part of the test: one workload, without faults or with some.
+// step is a part of the test: one workload, with or without faults, or a script.
 type step struct {
 	section string
 	name    string
@@ -23,41 +23,42 @@ type step struct {
 	file    *impair.File // the faults; nil: none
 	tester  bool         // the tester is the requester
 	marks   bool         // packets are marked Congestion Experienced
-	server  string       // the command that starts the peer's end; empty: it serves
-	program program      // of perftest
-	needs   situation    // without it the step has shown nothing; "": nothing is needed
+	server  string       // the command that starts the peer's end; empty: the peer runs Serve
+	program program      // perftest's program
+	needs   situation    // a situation that must occur, otherwise the step has shown nothing; "": none is needed
 
-	// script plays a script instead.
+	// script is a script that is played in place of a workload; nil: none.
 	script *script.Script
-	port   uint16 // of the program that the script meets
-	// run does the workload, with connections that it makes and notes in the stage.
+	port   uint16 // port of the program to which the script connects
+
+	// run does the workload. It adds connections that it makes out of band to the stage.
 	run func(ctx context.Context, s *stage) error
-	// counters returns the peer's counters; nil: it serves none.
+	// counters returns the peer's counters; nil: the peer does not report any.
 	counters func(ctx context.Context) (map[string]uint64, error)
 }
 
-// peer is a kind of peers.
+// peer is a kind of peer.
 type peer interface {
-	// identify finds out what the peer is. The error says that it cannot be tested at all.
+	// identify returns the identity of the peer. An error means that the peer cannot be tested at all.
 	identify(ctx context.Context) (Identity, error)
-	// plan returns the steps that are possible with it.
+	// plan returns the steps that are possible with this kind of peer.
 	plan() ([]step, error)
-	// unable says which rules this kind of peer can never show, and why: what the card says beside the situation.
+	// unable returns a note for the card about operations that this kind of peer does not have, "" if it has all.
 	unable() string
 }
 
-// Identity is what is known of a peer.
+// Identity describes a peer.
 type Identity struct {
 	Host     string   `json:"host"`
 	Kind     string   `json:"kind"`
 	Software string   `json:"software,omitempty"`
 	Addrs    []string `json:"addresses,omitempty"`
 	MTU      int      `json:"path_mtu,omitempty"`
-	Hints    []string `json:"hints,omitempty"` // what its packets say of it
+	Hints    []string `json:"hints,omitempty"` // properties that its packets show
 }
 
-// who is the last part of the name of a step: who is the requester.
-func who(tester bool) string {
+// requesterName returns the last part of the name of a step: the end that is the requester.
+func requesterName(tester bool) string {
 	if tester {
 		return "tester"
 	}

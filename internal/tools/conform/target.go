@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/script"
 )
 
-// targetSpec is script.TargetConfig in the control protocol. Numbers are those of the verbs.
+// targetSpec is script.TargetConfig in the control protocol. Codes and flags have the values of the verbs.
 type targetSpec struct {
 	Type    string `json:"type"`
 	Peer    string `json:"peer"`
@@ -37,11 +37,11 @@ type targetSpec struct {
 
 // Bounds of a target.
 const (
-	maxTargetMemory = 32 << 10 // it is shown whole, in one message
+	maxTargetMemory = 32 << 10 // a reply has the whole memory
 	maxTargetRecv   = 16
 )
 
-// targetState is what the tester asks a target for.
+// targetState has the values of a target that the tester has asked for.
 type targetState struct {
 	QPN    uint32  `json:"qpn"`
 	VA     uint64  `json:"va"`
@@ -52,7 +52,7 @@ type targetState struct {
 	Memory []byte  `json:"memory,omitempty"`
 }
 
-// config turns the spec into what scripts know.
+// config converts the spec to a script.TargetConfig.
 func (s *targetSpec) config() (c script.TargetConfig, err error) {
 	typ, ok := services[s.Type]
 	peer, perr := netip.ParseAddr(s.Peer)
@@ -72,7 +72,7 @@ func (s *targetSpec) config() (c script.TargetConfig, err error) {
 		Timer: bth.RNRTimer(s.Timer), Memory: s.Memory, Recv: s.Recv}, nil
 }
 
-// targetCommands are those about queue pairs that a script controls. All but the first need one.
+// targetCommands are the commands for queue pairs that a script controls. All except "target" name such a queue pair.
 var targetCommands = map[string]func(x *session, c *command, q script.TargetQP) (reply, error){
 	"target": (*session).target,
 	"target_receive": func(_ *session, c *command, q script.TargetQP) (reply, error) {
@@ -223,7 +223,7 @@ func (q *farTargetQP) Fail() error {
 	return err
 }
 
-// Dropped counts packets that the peer did not take, as far as it tells.
+// Dropped returns how many packets the peer has dropped. known is false if the peer does not have all the counters for it.
 func (t *farTarget) Dropped() (n uint64, known bool) {
 	c, err := t.c.counters()
 	if err != nil {

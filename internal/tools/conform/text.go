@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-// marks are the statuses in a text card.
+// marks are the names of statuses on a card.
 var marks = map[Status]string{Pass: "pass", Warn: "WARN", Fail: "FAIL", Unknown: "----"}
 
 // errWriter keeps the first error.
@@ -54,7 +54,7 @@ func (c *Card) WriteText(out io.Writer) error {
 // sectionTitles are the headings of a card.
 var sectionTitles = map[string]string{sectionClean: "Operations on a sound network", sectionFaults: "Faults in the path", sectionScripts: "Scripts"}
 
-// Sentence is the verdict in words.
+// Sentence returns the verdict with the numbers of steps and rules.
 func (c *Card) Sentence() string {
 	broken, known, unjudged := c.ruleCounts()
 	parts := []string{map[Status]string{Pass: "PASS", Warn: "WARNINGS", Fail: "FAIL", Unknown: "NOTHING JUDGED"}[c.Verdict]}
@@ -86,7 +86,7 @@ func (c *Card) ruleCounts() (broken, known, unjudged int) {
 	return broken, len(c.Known), unjudged
 }
 
-// differing counts the counters that do not say what the packets say.
+// differing counts the counters that do not agree with the packets.
 func (c *Card) differing() (n int) {
 	for i := range c.Counters {
 		if !c.Counters[i].Right() {
@@ -124,7 +124,7 @@ func (c *Card) writePeer(w io.Writer) {
 	}
 }
 
-// Extra says what else is worth a word of a step.
+// Extra returns further information about a step: faults, repetitions, and why it did not pass.
 func (s *StepResult) Extra() string {
 	var parts []string
 	if s.Faults > 0 {
@@ -139,7 +139,7 @@ func (s *StepResult) Extra() string {
 	return strings.Join(parts, "; ")
 }
 
-// writeFailures prints what is wrong, with ladders.
+// writeFailures prints the failures of steps and the findings, with ladders.
 func (c *Card) writeFailures(w io.Writer) {
 	first := true
 	head := func() {
@@ -203,7 +203,7 @@ func indent(text, by string) string {
 	return b.String()
 }
 
-// writeRules prints the rules by their verdicts, those that were kept in short.
+// writeRules prints the rules by their results: each rule that was broken, the number of rules that were kept, and the rules that were not judged.
 func (c *Card) writeRules(w io.Writer) {
 	fmt.Fprintf(w, "\nRules\n")
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -257,7 +257,7 @@ func (c *Card) writeTimes(w io.Writer) {
 	tw.Flush()
 }
 
-// round makes a duration short to read.
+// round rounds a duration, so that it has few digits.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d > time.Second:

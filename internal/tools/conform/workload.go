@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// The layout of the memory of an end: what is sent lies in the first half, and what is received in the second.
+// The memory of an end: the first half is the source of data, the second half is the target.
 const (
 	memory = 512 << 10
 	half   = memory / 2
 	depth  = 64
 )
 
-// messages are Count messages of Size bytes each.
+// messages are count messages of size bytes each.
 type messages struct{ count, size int }
 
-// stride is the distance between two messages in memory. Between them are bytes that nobody may write.
+// stride returns the distance between two messages in memory. Between two messages there is a gap of at least 8 bytes.
 func (m messages) stride(head int) int { return (m.size+head+7)&^7 + 8 }
 
 const grhLen = 40
 
-// transfer has one end request an operation of the other, and compares the data.
+// transfer does count operations of one kind from the requester to the responder, and compares the data.
 func transfer(ctx context.Context, requester, responder actor, op string, m messages, service string) error {
 	if op == "fetch_add" || op == "compare_swap" {
 		return atomics(ctx, requester, responder, op, m.count)
@@ -69,19 +69,18 @@ func transfer(ctx context.Context, requester, responder actor, op string, m mess
 			return err
 		}
 	}
-	if service == "uc" && op == "write" { // nothing says that it has arrived
+	if service == "uc" && op == "write" { // there is no completion when it arrives
 		return eventually(ctx, func() error { return compare(source, target, op, m, head) })
 	}
 	return compare(source, target, op, m, head)
 }
 
-// What an unreliable service sends is on its way for so long at most.
 const (
-	arriveTime = 2 * time.Second
-	arriveStep = 20 * time.Millisecond
+	arriveTime = 2 * time.Second       // how long eventually waits for a message of an unreliable service
+	arriveStep = 20 * time.Millisecond // how often it checks
 )
 
-// eventually calls f until it succeeds, for a while.
+// eventually calls f until it succeeds or arriveTime has passed. It returns the last error of f.
 func eventually(ctx context.Context, f func() error) error {
 	for until := time.Now().Add(arriveTime); ; {
 		err := f()
@@ -98,10 +97,11 @@ func eventually(ctx context.Context, f func() error) error {
 	}
 }
 
-// immediate is the immediate data of messages that have some.
+// immediate is the immediate data of messages that have immediate data.
 const immediate = 0x5EED1234
 
-// completed waits for completions, which must be good. With receives it compares lengths, and immediate data if there is some.
+// completed waits for completions, and returns an error unless all are successful. For receives it also compares the lengths and, unless imm
+// is nil, the immediate data.
 func completed(ctx context.Context, a actor, queue queueName, m messages, imm *uint32) error {
 	list, err := a.wait(ctx, queue, m.count)
 	if err != nil {
@@ -121,7 +121,7 @@ func completed(ctx context.Context, a actor, queue queueName, m messages, imm *u
 	return nil
 }
 
-// compare compares what was sent with what has arrived.
+// compare compares the data at the target with that at the source.
 func compare(source, target actor, op string, m messages, head int) error {
 	step := m.stride(head)
 	for i := range m.count {
@@ -140,10 +140,10 @@ func compare(source, target actor, op string, m messages, head int) error {
 	return nil
 }
 
-// word is the number in a word of memory. Both ends are taken to have the byte order of this host.
+// word returns the number in a word of memory. It assumes that both ends have the byte order of this host.
 func word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
-// atomics has one end do atomics on a word of the other, and compares what they return and what they leave.
+// atomics does count atomics on a word of the responder. It checks the values that they return, and the value at the end.
 func atomics(ctx context.Context, requester, responder actor, op string, count int) error {
 	if err := responder.fill(uint64(count), 0, 8); err != nil {
 		return err
@@ -154,7 +154,7 @@ func atomics(ctx context.Context, requester, responder actor, op string, count i
 	}
 	before := word(b)
 	w := work{Op: op, At: half, Size: 8, Step: 8, Count: count, Add: 1}
-	value := func(i int) uint64 { return before + uint64(i) } // before atomic i
+	value := func(i int) uint64 { return before + uint64(i) } // the value of the word before atomic i
 	if op == "compare_swap" {
 		w.Add, w.Swap = before, before+0x0123_4567_89AB_CDEF
 		value = func(i int) uint64 {
@@ -188,7 +188,7 @@ func atomics(ctx context.Context, requester, responder actor, op string, count i
 	return nil
 }
 
-// unready has the requester send before the responder has receives, and posts these once seen says that the responder has said so.
+// unready tests SENDs that find no receive. The requester sends, seen waits for the RNR NAK, and then the responder posts receives.
 func unready(ctx context.Context, requester, responder actor, m messages, seen func() error) error {
 	step := m.stride(0)
 	if err := requester.fill(1, 0, step*m.count); err != nil {
@@ -212,7 +212,7 @@ func unready(ctx context.Context, requester, responder actor, m messages, seen f
 	return compare(requester, responder, "send", m, 0)
 }
 
-// denied has the requester write where the responder has no memory. The request must fail.
+// denied tests a WRITE behind the end of the responder's memory. The WRITE must fail.
 func denied(ctx context.Context, requester actor) error {
 	if err := requester.post(work{Op: "write", Size: 8, Far: memory, Count: 1}); err != nil {
 		return err

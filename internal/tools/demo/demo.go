@@ -1,5 +1,5 @@
-// Package demo shows the stack without any privilege: two software NICs on a wire in this process, or on UDP sockets,
-// connect and do every operation, once without and once with packet loss. It checks every byte that arrives.
+// Package demo demonstrates the stack without any privilege. Two software NICs on a wire in this process, or on UDP sockets,
+// connect and do every operation, first without and then with packet loss. The demonstration checks all data that arrives.
 package demo
 
 import (
@@ -18,9 +18,9 @@ import (
 // Config are the options.
 type Config struct {
 	Rounds  int     // of each operation, on each kind of wire
-	Loss    float64 // share of packets lost each way on the bad wire
+	Loss    float64 // in the second phase, the share of packets that the wire loses in each direction
 	Seed    uint64  // of the losses
-	Capture string  // file of all packets; empty: none
+	Capture string  // file for all packets; empty: none
 	Link    string  // one of Links; empty: LinkMem
 }
 
@@ -36,8 +36,8 @@ type Result struct {
 	Packets uint64        `json:"packets"` // through the client's port, both ways
 	Capture string        `json:"capture,omitempty"`
 
-	// One READ each, packet by packet, if there is a capture: on the good wire,
-	// and with one packet of the answer lost.
+	// If there is a capture: the packets of one READ without loss, and of one whose response has lost a
+	// packet.
 	Read, LossyRead []ladder.Step `json:"-"`
 }
 
@@ -49,7 +49,7 @@ type Node struct {
 	MTU  int     `json:"path_mtu"`
 }
 
-// Phase is all operations on one kind of wire.
+// Phase has the results of all operations at one loss rate.
 type Phase struct {
 	Loss float64 `json:"loss"`
 	Lost uint64  `json:"lost"` // packets
@@ -66,7 +66,7 @@ type Row struct {
 	Retransmitted uint64        `json:"retransmitted"` // packets
 }
 
-// Run does everything. It returns an error if data arrives wrong.
+// Run runs the demonstration. It returns an error if any data is wrong.
 func Run(ctx context.Context, c Config) (r *Result, err error) {
 	if wires[cmp.Or(c.Link, LinkMem)] == nil {
 		return nil, fmt.Errorf("demo: link %q: want one of %v", c.Link, Links())

@@ -40,7 +40,7 @@ func testRun(t *testing.T, kind string) {
 		}
 	}
 
-	// The READ takes four packets; if its middle is lost, the client repeats the request.
+	// The READ takes four packets. If the middle one is lost, the client sends the request again.
 	if got := shape(r.Read); got != "READ_REQUEST READ_RESPONSE_FIRST READ_RESPONSE_MIDDLE READ_RESPONSE_LAST" {
 		t.Errorf("READ: %s", got)
 	}
@@ -111,7 +111,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// connected is a pair that is connected, without a capture.
+// connected returns a connected pair without a capture.
 func connected(t *testing.T) *pair {
 	t.Helper()
 	p, err := newPair(&Config{}, nil)
@@ -146,15 +146,15 @@ func TestChecksFindWrongData(t *testing.T) {
 		if _, err := p.do(t.Context(), &op, 0); !errors.Is(err, errWrong) {
 			t.Errorf("%s: %v", op.name, err)
 		}
-		// The result was right, so the value of the word is known.
+		// The operation itself was right: the next atomic expects the current value of the word.
 		if op.bytes == 8 {
 			p.value = wordValue(p)
 		}
 	}
 }
 
-// The server may answer a repeated READ once more after its completion: so its source never changes, and yet every round
-// reads different data.
+// The server may answer a repeated READ again after the READ has completed. So no round changes the source of READs, and each round
+// reads other data.
 func TestReadLeavesItsSource(t *testing.T) {
 	p := connected(t)
 	before, last := bytes.Clone(p.far.Bytes()), []byte(nil)

@@ -53,7 +53,7 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 		if err := w.Flush(); err != nil {
 			return nil, err
 		}
-		// A second answer to an earlier READ may still arrive.
+		// A second response to an earlier READ may still arrive, so the selection begins after from.
 		d := capcheck.NewDrawing(&dissect.Selection{From: from + 1, Op: "READ"})
 		d.HideQPN = true
 		if err := dissect.ReadFile(ctx, file, d.Add); err != nil {

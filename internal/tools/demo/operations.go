@@ -28,7 +28,7 @@ const (
 	readName   = "RDMA_READ"
 )
 
-// operations are those of a reliable connection.
+// operations are the operations of a reliable connection.
 var operations = []operation{
 	{name: "SEND", bytes: size, recv: true, wr: out(roce.Send, 1), check: arrived(received, size)},
 	{name: "SEND_WITH_IMM", bytes: size, recv: true, imm: true, wr: out(roce.SendImm, 1), check: arrived(received, size)},
@@ -102,7 +102,7 @@ func out(op roce.Opcode, pieces int) func(*pair, int) roce.SendWR {
 		for at, left := 0, pieces; left > 0; left-- {
 			length := (size - at) / left
 			if left > 1 {
-				length = length*2/3 + 1 // of different, odd lengths
+				length = length*2/3 + 1 // the pieces have different lengths
 			}
 			wr.SG = append(wr.SG, p.near.SGE(written+at, length))
 			at += length

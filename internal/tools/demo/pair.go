@@ -21,7 +21,7 @@ const (
 	word     = 0
 	received = 8               // server: target of SENDs
 	written  = received + size // server: target of WRITEs; client: source of SENDs and WRITEs
-	readable = written + size  // server: source of READs, at one of places; client: their target
+	readable = written + size  // server: source of READs, at one of places offsets; client: target of READs
 	places   = 64
 	total    = readable + size + places
 )
@@ -36,12 +36,12 @@ type pair struct {
 	near, far              *roce.MR
 	conn, peer             *roce.Conn
 	service                string   // where the server listens
-	sendCQ, recvCQ, idleCQ *roce.CQ // of the client's sends, of the server's receives, and without completions
+	sendCQ, recvCQ, idleCQ *roce.CQ // for the client's sends, for the server's receives, and for the server's sends, of which there are none
 	handshake              time.Duration
 	value                  uint64 // of the word
 }
 
-// newPair makes the NICs and their memory. The capture is of the client's port, between the wire
+// newPair creates the NICs and their memory. It captures at the client's port, between the wire
 // and the faults.
 func newPair(c *Config, capture *pcap.Writer) (*pair, error) {
 	p := new(pair)

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// The values of Config.Link: what joins the two NICs.
+// The values of Config.Link: the kind of wire between the two NICs.
 const (
 	LinkMem = "mem" // a wire in this process
 	LinkUDP = "udp" // UDP sockets on the loopback interface
@@ -24,7 +24,7 @@ const (
 // Links returns the values of Config.Link.
 func Links() []string { return slices.Sorted(maps.Keys(wires)) }
 
-// wires open client and server; wrap is for the client's port.
+// wires has functions that open the client and the server. They wrap the client's port with wrap.
 var wires = map[string]func(wrap func(link.Port) (link.Port, error)) (client, server *roce.Device, err error){
 	LinkMem: openMem,
 	LinkUDP: openUDP,
@@ -62,8 +62,8 @@ func openUDP(wrap func(link.Port) (link.Port, error)) (client, server *roce.Devi
 	return nil, nil, fmt.Errorf("demo: no two free addresses on this host: %w", err)
 }
 
-// asEthernet gives a port the MTU of Ethernet, so that a message has several packets on the loopback,
-// too.
+// asEthernet limits the MTU of a port to that of Ethernet, so that a message also has several packets on the loopback
+// interface.
 func asEthernet(p link.Port) (link.Port, error) { return ethernet{p}, nil }
 
 type ethernet struct{ link.Port }

@@ -32,7 +32,7 @@ type Info struct {
 	Notes   []string `json:"notes,omitempty"`
 	Problem string   `json:"problem,omitempty"` // why the NIC cannot be opened
 
-	// Of an open NIC: the additional lines of ibv_devinfo -v, by their names.
+	// These are the additional lines of ibv_devinfo -v, by their names. They are empty unless the NIC is open.
 	FWVer  string         `json:"fw_ver,omitempty"`
 	Limits map[string]any `json:"limits,omitempty"`
 	Port   map[string]any `json:"port,omitempty"`
@@ -44,7 +44,7 @@ type Info struct {
 type row struct {
 	name  string
 	value any
-	text  string // as it is printed, with a bar between lines
+	text  string // as it is printed; "|" separates lines
 }
 
 // OfDevice describes an open NIC.
@@ -79,12 +79,12 @@ func hex(name string, n uint64, digits int) row {
 	return row{name, n, fmt.Sprintf("0x%0*x", digits, n)}
 }
 
-// named is an enumeration: ibv_devinfo prints its name and its number.
+// named returns the row of a value of an enumeration: ibv_devinfo prints its name and its number.
 func named[T ~int | ~uint8 | ~uint16 | ~uint32](name string, v T) row {
 	return row{name, int(v), fmt.Sprintf("%v (%d)", v, v)}
 }
 
-// deviceRows are the attributes of a device, in the order of ibv_devinfo.
+// deviceRows returns the attributes of a device, in the order of ibv_devinfo.
 func deviceRows(a roce.DeviceAttr) []row {
 	return []row{
 		hex("vendor_id", uint64(a.VendorID), 1),
@@ -123,7 +123,7 @@ func deviceRows(a roce.DeviceAttr) []row {
 	}
 }
 
-// portRows are the attributes of a port that only -v prints.
+// portRows returns the attributes of a port that ibv_devinfo prints only with -v.
 func portRows(p roce.PortAttr) []row {
 	return []row{
 		hex("max_msg_sz", uint64(p.MaxMsgSize), 8),
@@ -195,7 +195,7 @@ func GUIDString(g uint64) string {
 // emptySlot is the GID of an address that was removed.
 const emptySlot = "::"
 
-// Values ibv_devinfo prints in brackets.
+// The numbers that ibv_devinfo prints in brackets.
 var (
 	stateCodes = map[string]int{"PORT_DOWN": 1, "PORT_ACTIVE": 4}
 	mtuCodes   = map[int]int{256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// Watch prints the asynchronous events of an open NIC, as ibv_asyncwatch, until
-// ctx ends, which is no error, or the NIC's interface is removed.
+// Watch prints the asynchronous events of an open NIC, as ibv_asyncwatch does. It returns nil when ctx ends, and an error
+// when the NIC's interface is removed.
 func Watch(ctx context.Context, w io.Writer, name string, d *roce.Device) error {
 	if _, err := fmt.Fprintf(w, "%s: watching asynchronous events\n", name); err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// JSON is a packet as an object for other programs. Numbers are decimal; keys and addresses of
-// memory, which do not fit a double, are strings of hexadecimal digits. It leaves out headers that
-// the packet does not have. Its members keep their order.
+// JSON is a packet as an object for other programs. Most numbers are decimal. Memory keys and 64-bit values, which may
+// not fit in a double, are strings with hexadecimal digits. The object has no members for headers that the packet does
+// not have. Its members keep their order.
 type JSON []member
 
 type member struct {

@@ -9,9 +9,9 @@ import (
 )
 
 // Line returns the packet on one line: number, seconds since the first frame, addresses, opcode,
-// destination queue pair, PSN, flags, the fields of extended headers, payload length, ICRC, place in a
-// super-packet, marks of offload, the message if it is a MAD, the message of LNet that it completes, and the comment of the
-// capture.
+// destination queue pair, PSN, flags, the fields of extended headers, payload length, ICRC, number in the
+// super-packet, marks of offloads, the message if the packet is a MAD, the LNet message that the packet completes, and
+// the comment in the capture.
 func (p *Packet) Line() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5d %10.6f  ", p.Num, p.At.Seconds())
@@ -57,8 +57,8 @@ func (p *Packet) Line() string {
 	return b.String()
 }
 
-// Label returns the text on an arrow: the fields without the transport, which a connection does not
-// change.
+// Label returns the text for an arrow of a ladder diagram: the fields without the transport, which is the same for all
+// packets of a connection.
 func (p *Packet) Label() string {
 	if p.CM != nil {
 		return "CM " + p.CM.Attribute().String()

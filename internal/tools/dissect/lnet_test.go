@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLNet: a line names the message of o2iblnd that its packet completes, of a SEND of several
-// packets the last one, and that of private data.
+// TestLNet: the line of a packet names the message of o2iblnd that the packet completes, or that is in its private data. For a
+// SEND of several packets this is the line of the last packet.
 func TestLNet(t *testing.T) {
 	for name, want := range map[string]map[int]string{
 		"ping-216":     {3: "o2iblnd CONNREQ 10.77.0.1@o2ib", 4: "o2iblnd CONNACK 10.77.0.2@o2ib", 6: "LNet GET", 8: "o2iblnd IMMEDIATE credits=1 LNet REPLY"},

@@ -7,21 +7,21 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// merger puts the records of several interfaces of one file into the order of their times. Capturing programs write what one
-// interface has received together, so that packets of another one that were captured before come after it.
+// merger sorts the records of several interfaces of one file by their times. Capturing programs write a batch of packets of one
+// interface at once, and packets that another interface captured earlier may follow later in the file.
 type merger struct {
 	queues map[int]*fifo.Queue[pcap.Record]
 	n      int // records in the queues
 	size   int // bytes in them
 }
 
-// What the queues hold at most.
+// Limits of all queues together.
 const (
-	maxMerged     = 1024
-	maxMergedSize = 8 << 20
+	maxMerged     = 1024    // records
+	maxMergedSize = 8 << 20 // bytes
 )
 
-// add takes a record, and calls f with those that are due.
+// add queues a record. While the queues exceed their limits, it calls f with the earliest record.
 func (m *merger) add(rec *pcap.Record, f func(*pcap.Record) error) error {
 	if m.queues == nil {
 		m.queues = map[int]*fifo.Queue[pcap.Record]{}
@@ -44,7 +44,7 @@ func (m *merger) add(rec *pcap.Record, f func(*pcap.Record) error) error {
 	return nil
 }
 
-// next gives out the earliest record.
+// next removes the earliest record, and calls f with it.
 func (m *merger) next(f func(*pcap.Record) error) error {
 	var first *fifo.Queue[pcap.Record]
 	for iface, q := range m.queues {
@@ -62,7 +62,7 @@ func (m *merger) next(f func(*pcap.Record) error) error {
 	return f(&rec)
 }
 
-// before reports whether a comes before b: by the times, and by the places in the file if they are equal.
+// before reports whether a comes before b: by the times, and by the order in the file if the times are equal.
 func before(a, b *pcap.Record) bool {
 	if c := a.Time.Compare(b.Time); c != 0 {
 		return c < 0
@@ -70,7 +70,7 @@ func before(a, b *pcap.Record) bool {
 	return a.Number < b.Number
 }
 
-// flush gives out what is left.
+// flush calls f with all remaining records.
 func (m *merger) flush(f func(*pcap.Record) error) error {
 	for m.n > 0 {
 		if err := m.next(f); err != nil {

@@ -33,11 +33,11 @@ type Packet struct {
 	Kind Kind
 	Err  error // why it is Malformed
 
-	// The packet is Segment, from 1, of Segments in the frame; both are 0 if it is all of it.
+	// In a super-packet with Segments packets, this is number Segment, from 1. Both are 0 if the frame has one packet.
 	Segment, Segments int
 	Marks             pcap.Mark
 
-	Comment string // of the capture
+	Comment string // in the capture
 
 	// The interface and the direction of the packet, if the file has them; see [pcap.Record].
 	Interface, IfIndex int
@@ -45,9 +45,9 @@ type Packet struct {
 
 	// The rest is of RoCE packets.
 	Frame  frame.Packet
-	Cut    bool // the capture holds its headers but not its end: the payload is zeros, the ICRC not known
+	Cut    bool // the capture has the headers but not the end of the packet: the missing bytes are zeros, and the ICRC is not known
 	ICRCOK bool
-	// FlushQuirk: the ICRC is wrong, but the one that rxe of Linux 6.12 computes for a FLUSH.
+	// FlushQuirk says that the ICRC is wrong, but equal to the one that rxe of Linux 6.12 computes for a FLUSH.
 	FlushQuirk bool
 	CM         cm.Message // nil unless it is a MAD of the connection manager
 	CMErr      error      // why a packet to QP 1 is no such MAD

@@ -34,7 +34,7 @@ func take(t *testing.T, packet string) *Packet {
 	return p
 }
 
-// spoiled returns a packet with another last digit, so a wrong ICRC.
+// spoiled returns a packet whose ICRC is wrong: it changes the last digit.
 func spoiled(packet string) string { return packet[:len(packet)-1] + "0" }
 
 func TestLine(t *testing.T) {
@@ -97,7 +97,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Decode like another program: by field names.
+// Another program can read the JSON object by its field names.
 func TestJSON(t *testing.T) {
 	for _, tt := range []struct {
 		name, packet string

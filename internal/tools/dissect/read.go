@@ -21,7 +21,8 @@ func ReadFile(ctx context.Context, name string, f func(*Packet) error) error {
 	return open(ctx, name, func(in io.Reader) error { return Read(in, f) })
 }
 
-// FileRecords calls f with each record of a capture. It returns how many packets the file says that the capture has lost.
+// FileRecords calls f with each record of a capture, as [Records] does. It returns how many packets the capture has lost, according to
+// the file.
 func FileRecords(ctx context.Context, name string, f func(*pcap.Record) error) (lost uint64, err error) {
 	err = open(ctx, name, func(in io.Reader) (err error) {
 		lost, err = Records(in, f)
@@ -56,8 +57,8 @@ func open(ctx context.Context, name string, use func(io.Reader) error) error {
 	return nil
 }
 
-// Records is [FileRecords] of a stream. A record is valid until f returns. The packets of several interfaces are
-// given out in the order of their times; each interface keeps the order of the file.
+// Records is like [FileRecords], for a stream. A record is valid until f returns. If the capture has several interfaces, f gets their
+// records in the order of the times. Records of the same interface keep their order in the file.
 func Records(in io.Reader, f func(*pcap.Record) error) (lost uint64, err error) {
 	r, err := pcap.NewReader(in)
 	if err != nil {
@@ -86,7 +87,7 @@ func Records(in io.Reader, f func(*pcap.Record) error) (lost uint64, err error) 
 	}
 }
 
-// Read is [ReadFile] of a stream.
+// Read is like [ReadFile], for a stream.
 func Read(in io.Reader, f func(*Packet) error) error {
 	r, err := pcap.NewReader(in)
 	if err != nil {
@@ -156,12 +157,12 @@ func (p *Packet) parseCut(data []byte, layout frame.Layout, missing int) {
 const (
 	udpHeader = 8
 
-	// maxFrame is more than a frame with one RoCE packet has.
+	// maxFrame is larger than any frame with one RoCE packet.
 	maxFrame = 4096 + 512
 )
 
-// onePacket reports whether the payload has the length of one packet: in the middle of a message a path
-// MTU, else at most the largest one.
+// onePacket reports whether the payload has a possible length for one packet: the length of a path MTU in a FIRST or MIDDLE
+// packet, and at most the largest path MTU in others.
 func onePacket(f *frame.Packet) bool {
 	n := f.PayloadLen()
 	if f.Info.Flags&(bth.Payload|bth.Last) != bth.Payload {

@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// capture makes a file of packets that begin with their IP header.
+// capture returns a capture file. The packets begin with the IP header.
 func capture(t *testing.T, snap int, packets ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -37,7 +37,8 @@ func capture(t *testing.T, snap int, packets ...string) []byte {
 	return b.Bytes()
 }
 
-// TestComment: the comment of a capture on a packet is at the end of its line, which stays one line, and in its object.
+// TestComment: the comment that a capture has for a packet is at the end of the packet's line and in its JSON object. A comment of
+// several lines is printed as one line.
 func TestComment(t *testing.T) {
 	var b bytes.Buffer
 	w := pcap.NewWriter(&b, pcap.NG, 0)
@@ -70,10 +71,10 @@ func TestComment(t *testing.T) {
 	}
 }
 
-// TestCut: a packet that a short snapshot length has cut is decoded if all its headers are there.
+// TestCut: a packet that was cut by a short snapshot length is decoded if the capture has all its headers.
 func TestCut(t *testing.T) {
 	big := writeImm[:len(writeImm)-8]
-	big = big[:4] + "0540" + big[8:] // 1344 bytes long, its IPv4 checksum with that wrong
+	big = big[:4] + "0540" + big[8:] // the IPv4 length is 1344, so the IPv4 checksum is wrong
 	for _, tt := range []struct {
 		name, packet string
 		snap         int

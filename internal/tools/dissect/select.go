@@ -13,7 +13,7 @@ type Selection struct {
 	QPNs     []bth.QPN // destination queue pairs; none: any
 	Op       string    // part of the opcode's name
 	NoCM     bool      // without packets to QP 1
-	Limit    int       // most packets; 0: no limit. The caller counts.
+	Limit    int       // the largest number of packets; 0: no limit. Match ignores it: the caller has to count.
 }
 
 // Match reports whether p is selected. It ignores Limit.

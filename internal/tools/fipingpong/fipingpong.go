@@ -1,6 +1,6 @@
 // Package fipingpong is fi_pingpong of libfabric, over connected endpoints of the verbs
 // provider (-p verbs -e msg): two ends exchange their addresses over TCP, connect by package
-// ofi and send messages to and fro.
+// ofi and send messages back and forth.
 package fipingpong
 
 import (
@@ -22,7 +22,7 @@ import (
 // DefaultPort is the TCP port of the exchange.
 const DefaultPort = 47592
 
-// AllSizes is the size that stands for 64 to 1 Mi bytes in six steps, fi_pingpong's default.
+// AllSizes is the value of Config.Size for six sizes from 64 bytes to 1 MiB, fi_pingpong's default.
 const AllSizes = -1
 
 // Config are fi_pingpong's options.
@@ -126,7 +126,7 @@ func run(ctx context.Context, d *roce.Device, c Config, ctl *oob.Conn, client bo
 	return e.test(ctx)
 }
 
-// open makes the endpoint, with the first receive posted.
+// open creates the endpoint, and posts the first receive.
 func (e *end) open(info *ofi.Info) (err error) {
 	for _, q := range []**ofi.CQ{&e.tx, &e.rx} {
 		if *q, err = e.domain.OpenCQ(0, ofi.FormatMsg); err != nil {
@@ -236,7 +236,7 @@ func (e *end) test(ctx context.Context) error {
 	}
 	n, err := e.arrived(ctx)
 	if err == nil && (n != 4 || string(e.recv[:4]) != "fin\x00") {
-		err = fmt.Errorf("%d bytes at the end instead of fin: %w", n, syscall.EPROTO)
+		err = fmt.Errorf("the peer sent %d bytes at the end, want fin: %w", n, syscall.EPROTO)
 	}
 	if err == nil {
 		e.ctl.Linger(lingerLimit)

@@ -37,7 +37,7 @@ func TestBothEnds(t *testing.T) {
 	}
 }
 
-// What fi_pingpong of libfabric 1.17 sent.
+// readName reads an address that fi_pingpong of libfabric 1.17 sent.
 func TestNameCaptured(t *testing.T) {
 	b, _ := hex.DecodeString("000000100200000002002b67c00002020000000000000000")
 	a, err := readName(bytes.NewReader(b))

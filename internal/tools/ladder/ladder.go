@@ -32,7 +32,7 @@ const (
 	maxGap    = 86 // longer labels are cut
 )
 
-// Draw writes the diagram of steps to w; nothing when there are none.
+// Draw writes the diagram of steps to w. It writes nothing if there are no steps.
 func Draw(w io.Writer, steps []Step) error {
 	if len(steps) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (d *diagram) arrow(b *strings.Builder, s *Step) {
 	}
 	from, to := d.column(s.From), d.column(s.To)
 	left, right := d.at(min(from, to))+1, d.at(max(from, to))-1
-	if from == to { // a packet to the host itself
+	if from == to { // a packet from a host to itself
 		line = put(line, left, "-> "+s.Label)
 	} else {
 		line = put(line, left, shaft(s, right-left+1, from < to))

@@ -27,9 +27,9 @@ type Sysfs string
 
 // Values of Sysfs.
 const (
-	Auto   Sysfs = "auto"   // if it is possible
-	Never  Sysfs = "never"  // only the libraries know the devices
-	Always Sysfs = "always" // or the program does not run
+	Auto   Sysfs = "auto"   // it sees them if that is possible
+	Never  Sysfs = "never"  // it does not: only the libraries know the devices
+	Always Sysfs = "always" // it sees them; if that is not possible, Run fails
 )
 
 // Config says what to run.

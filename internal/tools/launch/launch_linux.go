@@ -39,7 +39,7 @@ func (c Config) show(program string, env []string) error {
 		return fmt.Errorf("a mount namespace needs CAP_SYS_ADMIN (%w), and in a user namespace only --link udp works", err)
 	}
 	if os.Geteuid() == overflowUID() {
-		return fmt.Errorf("a mount namespace needs CAP_SYS_ADMIN (%w), and in a user namespace user nobody, whose number stands for all other users, too, shares no address", err)
+		return fmt.Errorf("a mount namespace needs CAP_SYS_ADMIN (%w), and in a user namespace user nobody cannot share an address, because its number also stands for all other users", err)
 	}
 	return showUnprivileged(program, c.Args, env)
 }

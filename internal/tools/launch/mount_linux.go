@@ -35,7 +35,7 @@ func mountAll(devices []machine.Info) error {
 		return err
 	}
 	err = errors.Join(mountClass(filepath.Join(work, "class"), classTree(devices)), mountDev(filepath.Join(work, "dev"), nodes(devices)))
-	// What was mounted from it keeps what it needs.
+	// The mounts that were made from this file system stay valid after the unmount.
 	if uerr := unix.Unmount(work, unix.MNT_DETACH); uerr != nil {
 		err = errors.Join(err, fmt.Errorf("unmount %s: %w", work, uerr))
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/goroce/roce/internal/tools/dissect"
 )
 
-// Each datagram to port 4791 is captured once, at either end of a link and on the loopback; others are not.
+// Each datagram to port 4791 is captured once, at either end of a link and on the loopback interface. Other datagrams are not
+// captured.
 func TestCapture(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	loopback := netip.MustParseAddr("127.0.0.1")
@@ -46,7 +47,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// send sends datagrams to port 4791, and as many to another port before each.
+// send sends datagrams to port 4791, and one to another port before each of them.
 func send(t *testing.T, to netip.Addr, n int) {
 	t.Helper()
 	for range n {

@@ -67,7 +67,7 @@ func openTap(iface string) (t tap, err error) {
 		return fail(err, "times of the packets on %s", iface)
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) != nil { // needs CAP_NET_ADMIN
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room) // less, if the system says so
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room) // the kernel limits this to net.core.rmem_max
 	}
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifi.Index}); err != nil {
 		return fail(err, "packet socket on %s", iface)

@@ -19,16 +19,16 @@ import (
 	"github.com/goroce/roce/internal/share"
 )
 
-// Address is an address, and who is on it.
+// Address is an address or interface, with the processes that have devices on it.
 type Address struct {
 	Driver    string    `json:"driver"`              // "udp"
 	Address   string    `json:"address,omitempty"`   // either an address,
 	Interface string    `json:"interface,omitempty"` // or an interface
 	Processes []Process `json:"processes"`
-	Exclusive bool      `json:"exclusive,omitempty"` // one process has it for itself, without places
-	Places    int       `json:"places"`              // that the processes have
-	Of        int       `json:"of"`                  // places that there are
-	Error     string    `json:"error,omitempty"`     // why only the keeper is known
+	Exclusive bool      `json:"exclusive,omitempty"` // one process uses it alone; then there are no places
+	Places    int       `json:"places"`              // how many places the processes have
+	Of        int       `json:"of"`                  // how many places there are
+	Error     string    `json:"error,omitempty"`     // why only the keeper is known; the keeper is the process that allocates places
 }
 
 // Process is a process on an address.
@@ -56,8 +56,8 @@ type Does struct {
 	RxRate      *float64 `json:"rx_packets_per_second,omitempty"`
 }
 
-// List lists the addresses of the network namespace that have devices. If interval is not 0 it
-// asks twice, that far apart, and reports the rates between.
+// List lists the addresses of the network namespace that have devices. If interval is not 0, it
+// asks the processes twice with this time between, and computes rates from both.
 func List(ctx context.Context, interval time.Duration) ([]Address, error) {
 	list, err := share.List(false)
 	if err != nil || interval == 0 {
@@ -113,7 +113,7 @@ func (p *Process) slot() int {
 	return p.Slots[0]
 }
 
-// describe adds what the host knows: names of interfaces, programs and users.
+// describe adds the names of interfaces, programs and users on this host.
 func describe(list []share.Address) []Address {
 	all := []Address{}
 	for _, s := range list {

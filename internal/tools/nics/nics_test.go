@@ -21,7 +21,7 @@ func TestParseKey(t *testing.T) {
 		"udp 10.0.0.1":    {"udp", "10.0.0.1", ""},
 		"udp fe80::1%lo":  {"udp", "fe80::1%lo", ""},
 		"raw #3":          {"raw", "", "eth0"},
-		"raw #4":          {"raw", "", "#4"}, // it has gone
+		"raw #4":          {"raw", "", "#4"}, // the interface no longer exists
 		"raw #x":          {"raw", "#x", ""},
 		"somebody's name": {"somebody's", "name", ""},
 		"":                {"", "", ""},
@@ -33,7 +33,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// sample is an answer of a keeper.
+// sample returns a list of addresses as keepers report them.
 func sample(tx, rx uint64) []share.Address {
 	return []share.Address{
 		{Key: "udp 10.0.0.1", Members: []share.Member{
@@ -64,7 +64,7 @@ func TestWriteText(t *testing.T) {
 	}
 }
 
-// A process that was not there before, or another one at its place, has no rate.
+// A process that is new, or that has taken the place of another one, has no rate.
 func TestNoRate(t *testing.T) {
 	now, before := describe(sample(4100, 5200)), describe(sample(4200, 5000))
 	addRates(now, before, time.Second)

@@ -71,8 +71,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, cause(c.ctx, err)
 }
 
-// Linger tells the peer that this end is done. It returns when the peer is done, too, or has closed the connection, or
-// after atMost. Meanwhile the device repeats lost acknowledgements.
+// Linger closes this end for writing, and then waits until the peer has done so or has closed the connection, or until atMost has
+// passed. Meanwhile the device can repeat acknowledgements that were lost.
 func (c *Conn) Linger(atMost time.Duration) {
 	c.tcp.(*net.TCPConn).CloseWrite() // if this fails the peer is gone
 	c.tcp.SetReadDeadline(time.Now().Add(atMost))
@@ -85,7 +85,7 @@ func (c *Conn) Close() error {
 	return c.tcp.Close()
 }
 
-// cause returns err, or the cause of ctx if that has ended.
+// cause returns err, or the error of ctx if ctx has ended.
 func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -93,8 +93,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// Order returns send and receive in the order of an end: the first end sends before it
-// receives, the other one receives before it sends.
+// Order returns send and receive in the order in which an end calls them: the first end sends before it
+// receives, and the other end receives before it sends.
 func Order(first bool, send, receive func() error) [2]func() error {
 	if first {
 		return [2]func() error{send, receive}

@@ -58,7 +58,7 @@ func TestConn(t *testing.T) {
 	}
 }
 
-// The end of the context ends a read, with the context's error.
+// If the context ends, a read fails with the context's error.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, c := pair(t, ctx)
@@ -102,7 +102,7 @@ func TestChooseGID(t *testing.T) {
 		{both, -1, "127.0.0.1", 0, nil},
 		{both, -1, "fe80::1", 0, syscall.ENETUNREACH},
 		{both, 2, tooltest.Client4, 0, syscall.EINVAL},
-		{both[1:], -1, tooltest.Client6, 1, nil}, // not the empty slot
+		{both[1:], -1, tooltest.Client6, 1, nil}, // the empty GID index 0 is not chosen
 		{both[:1], -1, tooltest.Client6, 0, syscall.ENETUNREACH},
 	} {
 		var have []netip.Addr
@@ -118,7 +118,7 @@ func TestChooseGID(t *testing.T) {
 	}
 }
 
-// The errors of two ends that do not meet are those of the system, for which rocectl has advice.
+// Accept and Dial return the errors of the system calls, for which rocectl has advice.
 func TestNotMet(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,8 +12,8 @@ type HexField struct {
 	Bits int
 }
 
-// ParseHex reads hexadecimal numbers, one for each field. Like strtol and sscanf in the C programs it
-// takes numbers of any length, but none that has more bits than its field.
+// ParseHex parses hexadecimal numbers, one for each field. Like strtol and sscanf in the C programs it
+// accepts any number of digits. It returns an error if a value has more bits than its field.
 func ParseHex(numbers []string, fields []HexField) ([]uint64, error) {
 	values := make([]uint64, len(fields))
 	for i, f := range fields {

@@ -40,7 +40,7 @@ type atomics struct {
 	remote  Dest
 	results *roce.MR
 	words   []uint64 // expected memory of the server after all posted messages
-	want    []uint64 // expected results of the messages in flight; nil: nothing is checked
+	want    []uint64 // expected results of the messages in flight; nil: results are not checked
 }
 
 func newAtomics(e *end, remote Dest) (work, error) {
@@ -52,7 +52,7 @@ func newAtomics(e *end, remote Dest) (work, error) {
 	return a, err
 }
 
-// readWords reads all words by operations that change nothing, and calls each with their values.
+// readWords reads all words with atomics that do not change them, and calls each with their values.
 func (a *atomics) readWords(ctx context.Context, each func(i int, v uint64) error) error {
 	return a.run(ctx, len(a.words), wordReads{a, each})
 }
@@ -115,7 +115,7 @@ func (a *atomics) check(i int) error {
 	return nil
 }
 
-// request makes message i with operands that change nothing.
+// request makes message i, an atomic that does not change the word: its operands are 0.
 func (a *atomics) request(i int, wr *roce.SendWR) {
 	wr.Opcode = roce.FetchAdd
 	if a.cfg.Atomic == CmpAndSwap {

@@ -67,7 +67,7 @@ func (r Report) plus(other Report) Report {
 	return r
 }
 
-// maxPeak is the largest number of messages with a peak, whose computation takes the square of it.
+// maxPeak is the largest number of messages for which the peak is computed: the time of the computation grows with the square of the number.
 const maxPeak = 20000
 
 // bandwidth returns bytes per time in the unit of the options.
@@ -83,8 +83,8 @@ func plainReport(c *Config, size, n int, took time.Duration) Report {
 	return Report{Size: size, Iters: n, Average: c.bandwidth(float64(size)*float64(n), took.Seconds()), MsgRate: rate(float64(n)/mega, took.Seconds()), gbits: c.Gbits}
 }
 
-// peak returns the time of a message, in seconds, in the fastest sequence of messages, from the times
-// at which each was posted and completed.
+// peak finds the fastest sequence of successive messages, and returns the time that one message of it took, in seconds. posted and
+// completed are the times at which each message was posted and completed.
 func peak(posted, completed []time.Duration) float64 {
 	n := len(completed)
 	best := (completed[n-1] - posted[0]).Seconds() / float64(n)

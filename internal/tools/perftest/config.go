@@ -17,9 +17,9 @@ type Config struct {
 	Service    roce.QPType   // -c
 	Atomic     AtomicType    // -A
 	Size       int           // bytes of a message (-s)
-	All        bool          // instead: sizes from 2 to 2^23, of datagrams to the MTU (-a)
+	All        bool          // test all sizes from 2 to 2^23 bytes, with UD to the path MTU (-a); Size is then ignored
 	Iters      int           // messages of each queue pair (-n)
-	Duration   time.Duration // instead of Iters: how long (-D); 0: Iters
+	Duration   time.Duration // length of the test (-D); 0: Iters messages
 	Margin     time.Duration // part of the duration at either end that is not measured (-f); negative: a quarter
 	QPs        int           // queue pairs (-q)
 	Both       bool          // both ends send at the same time (-b)
@@ -30,34 +30,34 @@ type Config struct {
 	CQMod      int           // messages per completion (-Q); 0: perftest's rule
 	InlineSize int           // messages up to this size are sent inline (-I); negative: perftest's default
 	MTU        roce.MTU      // path MTU (-m); 0: the port's
-	GIDIndex   int           // own address (-x); negative: one that suits the peer
+	GIDIndex   int           // index of the local address (-x); negative: the first address of the peer's IP version
 	Timeout    uint8         // ACK timeout code of the queue pair (-u)
 	NoPeak     bool          // do not compute the peak (-N)
 	Gbits      bool          // report gigabits instead of mebibytes a second (--report_gbits)
 	Unsorted   bool          // print every latency, in order (-U)
 	Histogram  bool          // print every latency, sorted (-H)
 
-	// Poll: the device is polled. The end busy-polls for completions, and calls
-	// [roce.Device.Progress] while it waits for the peer otherwise.
+	// Poll says that the device is polled. The end busy-polls for completions, and calls
+	// [roce.Device.Progress] when it waits for the peer's messages of the exchange.
 	Poll bool
-	// CM: the connection manager makes the connections, one of them for the exchange (-R).
+	// CM says that the connection manager makes the connections, also the one for the exchange (-R).
 	CM bool
-	// Events: sleep until a completion comes, even with Poll (-e).
+	// Events says that the end sleeps until a completion comes, even with Poll (-e).
 	Events bool
-	// SplitWrites is that of [roce.QPConfig]. perftest has no such option; its end does
-	// not notice.
+	// SplitWrites is the value for [roce.QPConfig]. perftest has no such option. A peer that runs perftest does not
+	// need to know of it.
 	SplitWrites bool
-	// Check compares the data, as far as one end can, and chooses operands that make this
-	// possible. The time that it takes is measured, too.
+	// Check compares the data as far as one end can do that, with operands that make it possible. The measured times
+	// include the time for comparing.
 	Check bool
 
 	Out io.Writer // progress and tables; nil: nowhere
 
-	// Connected, if it is set, is called for each queue pair that this end has connected out of band, with the
-	// addresses of both ends and the path MTU.
+	// Connected is called for each queue pair that this end has connected out of band, with the addresses of both ends and the path
+	// MTU. It may be nil.
 	Connected func(local, remote Dest, mtu roce.MTU)
 
-	silent bool // for tests: do not send flags to the peer, as perftest
+	silent bool // for tests: do not send flags to the peer; perftest does not, either
 }
 
 // Limits of the options: perftest's, and those of a queue pair.
@@ -77,7 +77,7 @@ const (
 	defaultRxDepth    = 512
 	defaultDepthUnrel = 16000 // receives for an unreliable service, if there are as many messages
 	defaultCQMod      = 100
-	unmoderatedSize   = 8192 // each larger message makes a completion
+	unmoderatedSize   = 8192 // each message that is larger than this makes a completion
 	inlineUD          = 188
 )
 
@@ -166,7 +166,7 @@ func (c *Config) check(d *roce.Device) error {
 	return nil
 }
 
-// fillIn fills in open options by perftest's rules.
+// fillIn sets the options without a value, by perftest's rules.
 func (c *Config) fillIn() {
 	t := &c.Test
 	unreliable := c.Service != roce.RC

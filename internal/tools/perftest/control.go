@@ -14,17 +14,17 @@ import (
 	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// control is the connection for the exchange: TCP, or SENDs on a connection that the
+// control is the connection for the exchange: a TCP connection, or a mailbox on a connection that the
 // connection manager has made.
 type control interface {
 	io.ReadWriteCloser
 	// Peer returns the address of the other side.
 	Peer() netip.Addr
-	// gone returns a channel that is closed when the peer has hung up. The caller reads
-	// nothing any more.
+	// gone returns a channel that is closed when the peer has closed the connection. The caller must not read any
+	// more.
 	gone() <-chan struct{}
-	// linger tells the peer that this side is done. It returns when the peer is done, too,
-	// when it has hung up, or after atMost.
+	// linger tells the peer that this side is done. It returns when the peer has said the same or has closed the
+	// connection, or after atMost.
 	linger(ctx context.Context, atMost time.Duration)
 }
 
@@ -42,22 +42,22 @@ func (c overTCP) gone() <-chan struct{} {
 
 func (c overTCP) linger(_ context.Context, atMost time.Duration) { c.Conn.Linger(atMost) }
 
-// mailbox is a control over SENDs: each is one Write and one Read.
+// mailbox is a control over SENDs: one SEND transfers the data of one Write to one Read.
 type mailbox struct {
 	*objects.Set
 	ctx        context.Context
 	conn       *roce.Conn
 	send, recv *roce.CQ
-	mr         *roce.MR // a message to send, then room for those that are received
+	mr         *roce.MR // a buffer to send, then buffers for received messages
 	received   uint64   // messages
 }
 
 const (
 	maxMessage = 256 // bytes
-	messages   = 8   // room for received messages
+	messages   = 8   // buffers for received messages
 )
 
-// newMailbox makes a mailbox. connect connects its queue pair, in a protection domain, and
+// newMailbox makes a mailbox. connect creates and connects its queue pair in a protection domain, and
 // calls setup before the peer can send.
 func newMailbox(ctx context.Context, d *roce.Device, connect func(pd *roce.PD, c roce.QPConfig, setup func(*roce.QP) error) (*roce.Conn, error)) (*mailbox, error) {
 	s := objects.New(d)
@@ -144,7 +144,7 @@ type manager struct {
 	listen *roce.Listener // server
 }
 
-// param returns the parameters of a connection (struct rdma_conn_param). data: it is one of the test.
+// param returns the parameters of a connection (struct rdma_conn_param). data says that it is a connection of the test, not that of the exchange.
 func (c *Config) param(data bool) roce.ConnParam {
 	reads := -1
 	if data && c.Test.Reads {
@@ -153,7 +153,7 @@ func (c *Config) param(data bool) roce.ConnParam {
 	return roce.ConnParam{ResponderResources: reads, InitiatorDepth: reads, RetryCount: retryCount, RNRRetryCount: rnrRetry, MinRNRTimer: minRNRTimer}
 }
 
-// meet makes the connection for control.
+// meet makes the connection for the exchange.
 func (m *manager) meet(ctx context.Context, c *Config) (*mailbox, error) {
 	return newMailbox(ctx, m.dev, func(pd *roce.PD, q roce.QPConfig, setup func(*roce.QP) error) (*roce.Conn, error) {
 		if m.listen == nil {
@@ -162,7 +162,7 @@ func (m *manager) meet(ctx context.Context, c *Config) (*mailbox, error) {
 		return acceptor.One(ctx, m.listen, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
 			conn, err := r.Accept(ctx, roce.AcceptConfig{PD: pd, QPConfig: q, Setup: setup, Param: c.param(false)})
 			if err != nil {
-				empty(q.SendCQ, q.RecvCQ) // of the flushed work requests of this attempt
+				empty(q.SendCQ, q.RecvCQ) // drops the flushed work requests of this attempt
 			}
 			return conn, err
 		})
@@ -208,7 +208,7 @@ func (m *manager) connect(ctx context.Context, e *end) (*roce.Conn, error) {
 	}
 }
 
-// pause waits for a while, in which a polled device works.
+// pause waits for a time. It drives a polled device meanwhile.
 func (s *side) pause(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -23,8 +23,8 @@ type Dest struct {
 	SRQN     uint32
 }
 
-// DestLen is the length of a [Dest] on the wire, that of perftest's buffer for it:
-// text, and a NUL. RoCE always has a GID; without one it would be 59.
+// DestLen is the length of a [Dest] on the wire as text, with a NUL at the end. It is the length of perftest's buffer for
+// an address with a GID; RoCE always has one.
 const DestLen = 108
 
 // Append appends the record.
@@ -72,7 +72,7 @@ type binaryDest struct {
 // AppendBinary appends the record for such a connection.
 func (d Dest) AppendBinary(b []byte) []byte {
 	b, _ = binary.Append(b, binary.BigEndian, binaryDest{LID: uint32(d.LID), OutReads: d.OutReads, QPN: uint32(d.QPN), PSN: uint32(d.PSN),
-		RKey: uint32(d.RKey), VAddr: d.VAddr, GID: d.GID, SRQN: d.SRQN}) // fails for no struct of numbers
+		RKey: uint32(d.RKey), VAddr: d.VAddr, GID: d.GID, SRQN: d.SRQN}) // cannot fail for a struct of numbers
 	return b
 }
 

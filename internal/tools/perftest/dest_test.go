@@ -74,7 +74,7 @@ func FuzzParseDest(f *testing.F) {
 	})
 }
 
-// The record of the connection manager's way, of an ib_send_bw -R.
+// This is the binary record that ib_send_bw -R sends over the connection manager.
 func TestDestBinary(t *testing.T) {
 	d := capturedDest
 	d.SRQN = 0x01020304

@@ -17,9 +17,9 @@
 //	*_bw         all, all, one | each size, if both ends send: one before it
 //	*_lat        one, all, all, one
 //
-// The first "all" has the addresses to which the queue pairs connect. The next records say that they
-// are connected, and that memory is initialised. Then the test runs; the server of one-sided tests
-// does nothing. After it:
+// The first "all" has the addresses to which the queue pairs connect. The next records say that the queue pairs
+// are connected and the memory is initialised. Then the test runs; the server of one-sided tests
+// does nothing. After the test:
 //
 //	send_bw      if both ends send and for no duration: reports | of all sizes: one after each
 //	*_bw         both ends send: of all sizes one, then reports | otherwise, after the last size: one, reports
@@ -31,9 +31,9 @@
 // With -R all this goes over a connection of the connection manager, each step one SEND,
 // with addresses in binary. Behind the MTU there is a Dest full of zeros, then each
 // queue pair is connected at the same port by the connection manager, and another such
-// Dest follows. Nobody writes "done".
+// Dest follows. The ends do not write "done".
 //
-// perftest reads each of these with one read(2), so each leaves in one write.
+// perftest reads each of these with one read(2), so each is sent with one write(2).
 package perftest
 
 // DefaultPort is the TCP port of the exchange.

@@ -30,13 +30,13 @@ func TestFlagsOnTheWire(t *testing.T) {
 	}
 }
 
-// Two ends with other flags both say which, before anything is transferred. A number of
-// messages that only the client needs may differ.
+// If the flags of the two ends differ, both ends name the flags before anything is transferred. The number of messages may differ
+// if only the client needs it.
 func TestMismatch(t *testing.T) {
 	for _, tt := range []struct {
 		test           string
 		server, client func(*Config)
-		want           string // of the client; empty: it works
+		want           string // the client's error; "" if the test passes
 	}{
 		{"write_bw", func(c *Config) { c.Size = 4096 }, func(*Config) {}, "the peer has -s 4096, this end has -s 65536: give both ends the same"},
 		{"write_bw", func(*Config) {}, func(c *Config) { c.All = true }, "the peer has -s 65536, this end has -a"},

@@ -6,9 +6,9 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Introduce does what an end of a bandwidth test over TCP does before packets are sent, for a peer that is no queue pair of
-// this stack: it negotiates, swaps the addresses, and confirms that both are connected. twoSided is of tests whose messages
-// are received. It returns the peer's address and the path MTU.
+// Introduce does the exchange over TCP before a bandwidth test, for an end that is not a queue pair of this stack. It negotiates, swaps
+// the addresses, and confirms that both ends are connected. twoSided says that the messages of the test are SENDs. Introduce returns the
+// peer's address and the path MTU.
 func Introduce(conn io.ReadWriter, server, twoSided bool, mine Dest, mtu bth.MTU) (Dest, bth.MTU, error) {
 	x := &session{ReadWriter: conn, server: server}
 	t, err := x.negotiate(mtu)

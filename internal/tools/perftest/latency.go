@@ -63,7 +63,7 @@ func (s *side) latency(ctx context.Context, x *session, ctl control) (r Result, 
 	return r, finish()
 }
 
-// errOver is the end of a test with a duration.
+// errOver says that the duration of a test has ended.
 var errOver = errors.New("perftest: the time is over")
 
 // trip is one latency test, on one queue pair.
@@ -72,7 +72,7 @@ type trip struct {
 	work     work
 	receives *receives
 	message  *roce.MR        // source of the WRITEs
-	gone     <-chan struct{} // closed when the peer has hung up
+	gone     <-chan struct{} // closed when the peer has closed the connection of the exchange
 
 	clock          stopwatch
 	posts          []time.Duration // when each message was posted
@@ -80,7 +80,7 @@ type trip struct {
 	sent, received int             // completions seen
 }
 
-// prepare makes the memory for all sizes.
+// prepare allocates the memory for all sizes.
 func (g *trip) prepare() (err error) {
 	t := &g.cfg.Test
 	if t.Watches() {
@@ -215,7 +215,7 @@ func (g *trip) request(ctx context.Context) error {
 	return g.work.verify(ctx)
 }
 
-// pingPongSends sends a SEND to and fro. The client begins.
+// pingPongSends sends a SEND back and forth. The client begins.
 func (g *trip) pingPongSends(ctx context.Context) error {
 	var wr roce.SendWR
 	for sent, received := 0, 0; g.more(sent) || g.more(received); {
@@ -237,7 +237,7 @@ func (g *trip) pingPongSends(ctx context.Context) error {
 	return nil
 }
 
-// pingPongWrites sends a WRITE to and fro, whose last byte is a counter. The server begins.
+// pingPongWrites sends a WRITE back and forth. Its last byte is a counter. The server begins.
 func (g *trip) pingPongWrites(ctx context.Context) error {
 	wr := roce.SendWR{Opcode: roce.Write, RemoteAddr: g.remote.VAddr, RKey: g.remote.RKey}
 	last := &g.message.Bytes()[g.size-1]
@@ -266,9 +266,9 @@ func (g *trip) pingPongWrites(ctx context.Context) error {
 	return nil
 }
 
-// overtaken is how long a WRITE may arrive after its sender has hung up. A WRITE of RC is
-// acknowledged by then.
-const overtaken = 2 * time.Second
+// lateWrites is how long a WRITE of UC may take to arrive after its sender has closed the connection of the exchange. A WRITE of RC has
+// arrived by then, because the sender waits for its acknowledgement.
+const lateWrites = 2 * time.Second
 
 // watch polls the last byte of the message until it has the value want. A WRITE makes no completion
 // here.
@@ -302,7 +302,7 @@ func (g *trip) watch(ctx context.Context, want byte, received int) error {
 				return errOver
 			}
 			if end.IsZero() && g.cfg.Service != roce.RC {
-				end = time.Now().Add(overtaken)
+				end = time.Now().Add(lateWrites)
 			}
 			if time.Now().Before(end) {
 				continue
@@ -312,7 +312,7 @@ func (g *trip) watch(ctx context.Context, want byte, received int) error {
 	}
 }
 
-// intact checks the bytes before the last one: perftest writes zeros.
+// intact checks the bytes before the last one: they must be zeros, as perftest writes them.
 func (g *trip) intact(i int) error {
 	if !g.cfg.Check {
 		return nil
@@ -330,7 +330,7 @@ func (g *trip) intact(i int) error {
 	return nil
 }
 
-// left reports whether the peer has hung up. It is false, too, if that is not known.
+// left reports whether the peer has closed the connection of the exchange. It returns false if that is not known.
 func (g *trip) left() bool {
 	select {
 	case <-g.gone:

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Latency is one row of a latency test, in microseconds: half the time to and fro, or
-// the whole of an operation that is answered. The JSON names are those of perftest's
+// Latency is one row of a latency test, in microseconds: half the round trip of SENDs and WRITEs, or
+// the whole time of a READ or an atomic. The JSON names are those of perftest's
 // --out_json.
 type Latency struct {
 	Size    int     `json:"MsgSize"`
@@ -21,7 +21,7 @@ type Latency struct {
 	Stdev   float64 `json:"t_stdev"`
 	P99     float64 `json:"percentile_99"`
 	P999    float64 `json:"percentile_99.9"`
-	Rate    float64 `json:"tps_average,omitempty"` // rounds a second, of a duration, which has none of the others but the average
+	Rate    float64 `json:"tps_average,omitempty"` // rounds per second, in a test with a duration; such a test otherwise only has the average
 
 	samples []float64 // in order
 }

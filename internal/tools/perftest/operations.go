@@ -99,8 +99,8 @@ type reads struct {
 	*end
 	remote  Dest
 	results *roce.MR
-	known   []byte // the server's memory; nil: nothing is checked
-	first   bool   // learning it
+	known   []byte // the contents of the server's memory; nil: the data is not checked
+	first   bool   // the READs fill known
 }
 
 func newReads(e *end, remote Dest) (_ work, err error) {
@@ -129,7 +129,7 @@ func (*reads) verify(context.Context) error { return nil }
 func (r *reads) fill(i int, wr *roce.SendWR) {
 	at := r.place(i)
 	if r.known != nil {
-		clear(r.result(i)) // so that old data is not taken for new
+		clear(r.result(i)) // so that the data of an earlier READ does not count as that of this one
 		at = i % r.cfg.TxDepth * r.size
 	}
 	wr.Opcode, wr.RemoteAddr, wr.RKey = roce.Read, r.remote.VAddr+uint64(r.place(i)), r.remote.RKey
@@ -196,10 +196,10 @@ func (s sends) fill(i int, wr *roce.SendWR) {
 type receives struct {
 	*end
 	buffers *roce.MR
-	known   [][]byte // by place; nil: nothing is checked
-	posted  int      // of this size
-	taken   int      // received; the number of the next message
-	empty   int      // of these, how many since the last refill
+	known   [][]byte // the first message of each place; nil: the data is not checked
+	posted  int      // receives posted for this size
+	taken   int      // messages received, which is also the number of the next message
+	empty   int      // messages received since the last refill
 	wrs     []roce.RecvWR
 }
 
@@ -255,8 +255,8 @@ func (r *receives) refill() error {
 	return err
 }
 
-// slot returns offset and length of the buffer for message i: one of its own while messages are
-// compared, else that of its place.
+// slot returns offset and length of the buffer for message i. While messages are compared, each posted receive has its own
+// buffer; otherwise each place has one.
 func (r *receives) slot(i int) (at, n int) {
 	n = r.head() + r.size
 	if r.known != nil {

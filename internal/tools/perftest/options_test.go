@@ -88,13 +88,13 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// Options of bandwidth tests, alone and together.
+// This tests options of bandwidth tests, single and combined.
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct {
 		test, name string
 		fault      fault.Config
 		change     func(*Config)
-		told       bool // the server has the client's figures, or both have the sum
+		told       bool // the server has the client's figures, or both ends have the sum
 	}{
 		{"send_bw", "queue pairs", fault.Config{}, func(c *Config) { c.QPs, c.Size, c.Iters = 5, 300, 100 }, false},
 		{"write_bw", "queue pairs", fault.Config{}, func(c *Config) { c.QPs, c.Size, c.Iters = 5, 300, 100 }, true},
@@ -145,13 +145,13 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// All sizes, one behind the other.
+// With -a, a test runs with all sizes, one after the other.
 func TestAllSizes(t *testing.T) {
 	for _, tt := range []struct {
 		test   string
 		change func(*Config)
 		sizes  int
-		server int // rows
+		server int // number of rows on the server
 	}{
 		{"send_bw", func(*Config) {}, 23, 23},
 		{"send_bw", func(c *Config) { c.Both = true }, 23, 23},
@@ -190,7 +190,7 @@ func TestAllSizes(t *testing.T) {
 	}
 }
 
-// For a time instead of a number of messages.
+// With -D, a test runs for a time instead of a number of messages.
 func TestDuration(t *testing.T) {
 	for _, name := range []string{"send_bw", "write_bw", "read_bw", "atomic_bw", "send_lat", "write_lat", "read_lat", "atomic_lat"} {
 		for _, both := range []bool{false, true} {
@@ -220,8 +220,8 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// playFor plays a test for 60 ms. A machine that stood still for the 40 ms between the margins
-// did nothing in them: then for four times as long.
+// playFor plays a test for 60 ms. If the machine was too busy to transfer anything in the 40 ms between the margins, it plays the
+// test again, for four times as long.
 func playFor(t *testing.T, cfg Config) (client Result, printed string) {
 	idle := func() bool {
 		return slices.ContainsFunc(client.Bandwidth, func(r Report) bool { return r.Iters == 0 }) ||
@@ -244,14 +244,14 @@ func TestDatagramsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := &traffic{side: s.side, iters: 50, recv: []*receives{v.(*receives)}}
-	tr.last = -lossTimeout // long ago
+	tr.last = -lossTimeout // the time of the last message, long ago
 	tr.received = 10
 	if _, err := tr.run(t.Context()); err == nil || !strings.Contains(err.Error(), "UD repeats nothing") {
 		t.Error(err)
 	}
 }
 
-// A server of write_lat whose client leaves in the middle.
+// A server of write_lat reports a client that disconnects in the middle of the test.
 func TestWriteLatLeft(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
 	cfg := config(t, "write_lat", func(c *Config) { c.Iters = 50 })
@@ -265,13 +265,13 @@ func TestWriteLatLeft(t *testing.T) {
 	}
 }
 
-// The last WRITE of UC comes after its sender has closed the TCP connection.
+// The last WRITE of UC may arrive after its sender has closed the TCP connection.
 func TestWriteLatOvertaken(t *testing.T) {
 	late := fault.Config{Rx: fault.Rates{Delay: 1}, DelayTime: 20 * time.Millisecond}
 	play(t, late, config(t, "write_lat", func(c *Config) { c.Service, c.Iters = qp.UC, 5 }))
 }
 
-// A message that differs from that of perftest's client.
+// write_lat reports a message that differs from the one that the client sends.
 func TestWriteLatChecks(t *testing.T) {
 	s, _ := hand(t, config(t, "write_lat", func(c *Config) { c.Size = 100 }))
 	g := trip{end: s}
@@ -291,7 +291,7 @@ func TestNewLatency(t *testing.T) {
 	}
 	l := newLatency(64, posts, 2)
 	l.samples = nil
-	// The largest two do not count: 100 halves of 1 to 100 µs, and what comes next.
+	// The two largest samples are left out. The others are the halves of 1 to 100 µs. The maximum is the smallest one that is left out.
 	want := Latency{Size: 64, Iters: 103, Min: 0.5, Max: 50.5, Typical: 25.25, Average: 25.25, P99: 50, P999: 50.5}
 	if l.Stdev < 14.4 || l.Stdev > 14.5 || l.Average < 25.2499 || l.Average > 25.2501 {
 		t.Errorf("%+v", l)
@@ -317,7 +317,7 @@ func TestLatencyDump(t *testing.T) {
 	}
 }
 
-// Invalid options, and invalid combinations.
+// Invalid options and invalid combinations are errors.
 func TestOptionChecks(t *testing.T) {
 	_, d := tooltest.Pair(t, fault.Config{})
 	for _, tt := range []struct {
@@ -363,7 +363,7 @@ func TestOptionChecks(t *testing.T) {
 	}
 }
 
-// Open options are filled in as perftest does.
+// Options that are not given get the values that perftest uses.
 func TestFillIn(t *testing.T) {
 	_, d := tooltest.Pair(t, fault.Config{})
 	for _, tt := range []struct {

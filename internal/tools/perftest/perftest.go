@@ -14,22 +14,22 @@ type Test struct {
 	Fixed bool   // no other size is possible
 	Iters int    // default number of messages
 
-	// Latency: messages go one by one, and the time of each is measured.
+	// Latency says that messages are sent one by one, and the time of each is measured.
 	Latency bool
 
-	title string // of its output
+	title string // in the output
 	types []roce.QPType
-	// The rights of the server's queue pair and memory.
+	// access has the access rights of the server's queue pair and memory.
 	access roce.Access
-	// Reads: the operation returns data, so the other end limits how many are in flight.
+	// Reads says that the operation is a READ or an atomic, so that the other end limits how many are in flight.
 	Reads bool
-	// TwoSided: messages are received, and the server measures for itself. In a one-sided test the
-	// server notices nothing and gets the result from the client.
+	// TwoSided says that the messages are SENDs, and that the server also measures. In a one-sided test the
+	// server's program does not notice the messages, and gets the result from the client.
 	TwoSided bool
-	// mutual: both ends of a latency test send. In bandwidth tests both send with -b.
+	// mutual says that both ends of a latency test send. In bandwidth tests both ends send with -b.
 	mutual bool
 	inline int // default inline size in bytes
-	// work makes the part of the sender, serve that of the other end.
+	// work creates the sender's part of a test, and serve that of the other end.
 	work  func(e *end, remote Dest) (work, error)
 	serve func(e *end) (service, error)
 }

@@ -100,7 +100,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// hand makes the two ends of a test by hand, connected, without TCP.
+// hand returns the two connected ends of a test, without a TCP connection.
 func hand(t *testing.T, c Config) (server, client *end) {
 	t.Helper()
 	sd, cd := tooltest.Pair(t, fault.Config{})
@@ -125,7 +125,7 @@ func hand(t *testing.T, c Config) (server, client *end) {
 	return ends[0], ends[1]
 }
 
-// begin makes both parts of a test, up to where the client's work begins.
+// begin prepares both ends of a test, until the client's work can begin.
 func begin(t *testing.T, client, server *end) (work, service) {
 	t.Helper()
 	v, err := server.cfg.Test.serve(server)
@@ -147,8 +147,8 @@ func begin(t *testing.T, client, server *end) (work, service) {
 	return w, v
 }
 
-// A client sends as many READs as both ends allow; a server answers as many as it has announced, since perftest relies on
-// that.
+// A client has as many READs outstanding as both ends allow. A server answers as many as it has announced, because perftest
+// relies on that.
 func TestOutReads(t *testing.T) {
 	for _, tt := range []struct{ own, remote, sends, answers uint8 }{{100, 2, 2, 100}, {2, 100, 2, 2}, {128, 128, 128, 128}} {
 		_, d := tooltest.Pair(t, fault.Config{})
@@ -185,8 +185,8 @@ func TestAtomicChecks(t *testing.T) {
 		name   string
 		cfg    Config
 		harm   func(server *end)
-		client string // in the client's error; "": none
-		server string
+		client string // part of the client's error; "" if there is none
+		server string // the same of the server
 	}{
 		{"good", fetchAdd, func(*end) {}, "", ""},
 		{"good swap", cmpSwap, func(*end) {}, "", ""},
@@ -208,7 +208,7 @@ func TestAtomicChecks(t *testing.T) {
 		})
 	}
 
-	// In the middle the next atomic on the word sees it.
+	// The next atomic on a word finds a wrong value in the middle of a test.
 	for _, cfg := range []Config{fetchAdd, cmpSwap} {
 		s, c := hand(t, cfg)
 		w, _ := begin(t, c, s)
@@ -220,7 +220,7 @@ func TestAtomicChecks(t *testing.T) {
 	}
 }
 
-// expect checks what a check has found; "" is nothing.
+// expect compares the error of a check. want is part of it, "" if the check must find no error.
 func expect(t *testing.T, who string, err error, want string) {
 	t.Helper()
 	switch {
@@ -233,7 +233,7 @@ func expect(t *testing.T, who string, err error, want string) {
 
 func flip(b []byte, i int) { b[i] ^= 0x80 }
 
-// A server of WRITEs that loses one, or writes beside it.
+// The checks find a server that loses a WRITE or writes outside of it.
 func TestWriteChecks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -261,7 +261,7 @@ func TestWriteChecks(t *testing.T) {
 	}
 }
 
-// A server of READs whose memory differs the second time.
+// The checks find a server whose READ source changes between two runs.
 func TestReadChecks(t *testing.T) {
 	s, c := hand(t, config(t, "read_bw", func(c *Config) { c.Size = 1000 }))
 	w, _ := begin(t, c, s)
@@ -272,7 +272,7 @@ func TestReadChecks(t *testing.T) {
 	expect(t, "other bytes", err, "READ 1 of 1000 bytes has")
 }
 
-// A client of SENDs whose messages differ the second time, or are shorter.
+// The checks find a client whose SENDs differ in the second run, or are shorter.
 func TestSendChecks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -313,7 +313,7 @@ func TestSendChecks(t *testing.T) {
 	}
 }
 
-// A client may send any report.
+// The checks find a client that reports a wrong number of messages.
 func TestHostileReport(t *testing.T) {
 	s, c := hand(t, config(t, "atomic_bw", func(*Config) {}))
 	_, v := begin(t, c, s)
@@ -324,7 +324,7 @@ func TestHostileReport(t *testing.T) {
 	}
 }
 
-// A peer that violates the protocol, seen from the server.
+// The server reports a peer that violates the protocol.
 func TestBadPeers(t *testing.T) {
 	const hello = "6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x00\x403\x00"
 	peer := capturedDest
@@ -404,7 +404,7 @@ func TestNewReport(t *testing.T) {
 		}
 		return d
 	}
-	// Ten seconds in all, but the last two within one.
+	// The test takes ten seconds, but the last two messages take only one.
 	posted, completed := ms(0, 1, 9000, 9500), ms(5000, 8999, 9500, 10000)
 	c := new(Config)
 	got := plainReport(c, 1<<20, len(posted), completed[3]-posted[0])

@@ -199,7 +199,7 @@ func (s *side) confirm(x *session) error {
 	return oob.InOrder(!s.cfg.Test.TwoSided, each, func() error { return s.once(x) })
 }
 
-// part is the work of a side, by queue pair: to send, to serve, or both.
+// part has what a side does on each queue pair: send, serve, or both.
 type part struct {
 	work  []work
 	serve []service
@@ -314,8 +314,8 @@ func (s *side) measure(ctx context.Context, x *session, p part) (Report, error) 
 	return row, nil
 }
 
-// exported is the server of a one-sided test. It learns the result from the client; with all
-// sizes that of the last one.
+// exported runs the server of a one-sided test. It gets the result from the client; with all
+// sizes, that of the last size.
 func (s *side) exported(x *session, p part) (r Result, err error) {
 	sizes := s.cfg.sizes(s.terms.mtu.Bytes())
 	s.size = sizes[len(sizes)-1]
@@ -348,7 +348,7 @@ func (s *side) verify(p part, r Report) error {
 	return nil
 }
 
-// swapReports ends a one-sided test.
+// swapReports synchronises the sides after a one-sided test, and exchanges their reports.
 func (s *side) swapReports(x *session, mine Report) (Report, error) {
 	if err := s.once(x); err != nil {
 		return Report{}, err

@@ -21,7 +21,7 @@ const (
 	minVersion   = 5.70 // the oldest that perftest accepts
 	cycleBuffer  = 4096
 	cacheLine    = 64
-	maxCycle     = 1 << 24 // of the peer's, because memory is allocated for it; perftest accepts any
+	maxCycle     = 1 << 24 // largest buffer that the peer may ask for, because it is allocated here; perftest has no limit
 	maxCacheLine = 4096
 	done         = "done\x00"
 )
@@ -30,8 +30,8 @@ const (
 type session struct {
 	io.ReadWriter
 	server bool
-	flags  flags // to be compared with the peer's; empty: this end sends none
-	binary bool  // not over TCP: addresses are not text, and the session has no end
+	flags  flags // they are compared with those of the peer; empty: this end sends no flags
+	binary bool  // the session is not over TCP: addresses are binary, and the ends do not write "done"
 }
 
 // terms are the result of the negotiation.
@@ -62,7 +62,7 @@ func (s *session) send(what string, b []byte) error {
 	return nil
 }
 
-// negotiate does the steps before the queue pairs are made. mtu is the own path MTU.
+// negotiate does the steps before the queue pairs are created. mtu is the path MTU of this end.
 func (s *session) negotiate(mtu bth.MTU) (t terms, err error) {
 	var mine, theirs [versionLen]byte
 	s.flags.append(append(append(mine[:0], Version...), 0))
@@ -153,7 +153,7 @@ func (s *session) report(r Report) (theirs Report, err error) {
 }
 
 // finish ends the session. It reads the peer's "done", so that Close does not reset the
-// connection before the peer has written it. The peer may have hung up by then.
+// connection before the peer has written it. It ignores errors of this read, because the peer may have closed the connection already.
 func (s *session) finish(d Dest) error {
 	if _, err := s.handshake(d); err != nil || s.binary {
 		return err

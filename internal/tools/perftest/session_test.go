@@ -12,8 +12,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// A session between two ends, and the very bytes each of them writes, in the
-// dialogue that was captured between two Linux hosts.
+// Two ends have a session. The client writes the same bytes as in a dialogue that was captured between two Linux hosts.
 func TestSession(t *testing.T) {
 	server, client := tcpPair(t)
 	mine := Report{Size: 8, Iters: 1000, Peak: 1.5, Average: 0.25, MsgRate: 0.125}
@@ -66,7 +65,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// tcpPair is a connection on the loopback: both ends write "done" before they read.
+// tcpPair returns a connection on the loopback interface. It needs a buffer, because both ends write "done" before they read.
 func tcpPair(t *testing.T) (server, client net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,7 +93,7 @@ func (t tee) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// scripted is a peer whose every word is known beforehand.
+// scripted returns a session whose peer sends the given bytes.
 func scripted(says string) *session {
 	return &session{ReadWriter: struct {
 		io.Reader

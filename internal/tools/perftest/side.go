@@ -28,8 +28,8 @@ type side struct {
 	dev    *roce.Device
 	server bool
 	terms  terms
-	size   int // bytes of a message now
-	index  int // of the own address in the GID table
+	size   int // current size of a message in bytes
+	index  int // of the local address in the GID table
 	cq     *roce.CQ
 	lanes  []*end
 	wcs    [64]roce.WC
@@ -118,8 +118,8 @@ func (s *side) register(n int, access roce.Access) (*roce.MR, error) {
 	return s.MR((n+7)&^7, access), s.Err()
 }
 
-// connect takes the queue pair to RTS. Either end sends at most as many READs and atomics as
-// the other answers at a time.
+// connect moves the queue pair to RTS. Each end has at most as many READs and atomics in flight as
+// the other accepts.
 func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 	switch {
 	case remote.GID.IsZero():
@@ -145,8 +145,8 @@ func (e *end) connect(ctx context.Context, remote Dest) (err error) {
 	}, e.local.PSN)
 }
 
-// poll polls for completions. It returns none when there are none: after a sleep, or at once
-// if this side busy-polls.
+// poll polls for completions. If there are none, it returns no completions: at once if this side busy-polls, otherwise after
+// it has slept until one comes.
 func (s *side) poll(ctx context.Context) ([]roce.WC, error) {
 	if n := s.cq.Poll(s.wcs[:]); n > 0 {
 		return s.wcs[:n], nil
@@ -169,9 +169,8 @@ func (s *side) spin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Messages cycle through a buffer: message i, and its counterpart in the peer's memory, is at
-// place i modulo the number of places. A message larger than half the buffer has one place,
-// and so have all messages of a latency test.
+// Messages cycle through a buffer: message i is at place i modulo the number of places, in the memory of both ends. If a message is
+// larger than half the buffer there is only one place, and so it is in all latency tests.
 
 func (e *end) extent() int { return max(e.cfg.Size, e.terms.cycle) }
 

@@ -2,8 +2,8 @@ package perftest
 
 import "time"
 
-// stopwatch measures a test. In one with a duration the margins at its beginning and end are not
-// measured.
+// stopwatch measures the time of a test. If the test has a duration, the margins at its beginning and its end do not
+// count.
 type stopwatch struct {
 	base             time.Time // times count from here
 	started          time.Time // zero: not yet
@@ -39,7 +39,7 @@ func (w *stopwatch) end() time.Time {
 	return w.started.Add(w.duration)
 }
 
-// phase returns the part of the duration that it is now.
+// phase returns the current part of the duration.
 func (w *stopwatch) phase() phase {
 	if w.started.IsZero() {
 		return warming

@@ -31,7 +31,7 @@ type sender struct {
 	work              work
 	posted, completed int
 	wrs               []roce.SendWR // posted together; kept to reuse their SG lists
-	waits             bool          // in traffic.ready
+	waits             bool          // it is in traffic.ready
 }
 
 // room reports whether the TX depth allows n more messages in flight.
@@ -79,9 +79,9 @@ func (s *sender) complete(i int) (n int, err error) {
 type traffic struct {
 	*side
 	send  []*sender   // nil: this side does not send
-	recv  []*receives // nil: nor receive
+	recv  []*receives // nil: this side does not receive
 	iters int         // messages of a queue pair, unless there is a duration
-	hold  bool        // do not send before the first message is received
+	hold  bool        // this side must not send before it has received the first message
 
 	clock                     stopwatch
 	sent, completed, received int
@@ -227,7 +227,7 @@ func (t *traffic) take(wcs []roce.WC) error {
 		}
 		if wc.ID&recvFlag != 0 {
 			if t.received == 0 && t.send == nil {
-				t.first = now // like perftest, the time starts with the first message
+				t.first = now // as in perftest, the measurement starts with the first message
 			}
 			t.received++
 			if t.hold || t.send == nil && t.received == 1 {

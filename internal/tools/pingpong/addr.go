@@ -30,7 +30,7 @@ func (a Addr) Append(b []byte) []byte {
 // addrFields are the numbers of a record.
 var addrFields = []oob.HexField{{Name: "lid", Bits: 16}, {Name: "qpn", Bits: 24}, {Name: "psn", Bits: 24}}
 
-// ParseAddr reads a record. It insists on a whole GID.
+// ParseAddr parses a record. The GID must have all its 32 digits.
 func ParseAddr(b []byte) (Addr, error) {
 	text := oob.Text(b)
 	fail := func(err error) (Addr, error) { return Addr{}, fmt.Errorf("pingpong: address %.60q: %w", text, err) }

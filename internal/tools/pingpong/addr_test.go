@@ -66,7 +66,7 @@ func FuzzParseAddr(f *testing.F) {
 	})
 }
 
-// One record, or as many as the C tool wants with most of them unused.
+// Two ends exchange one record, or the number of records that the C tool exchanges, of which most are unused.
 func TestExchange(t *testing.T) {
 	other := Addr{QPN: 0x11, PSN: 0xffffff, GID: bth.GID{10: 0xff, 11: 0xff, 12: 10, 13: 77, 15: 1}}
 	for _, n := range []int{1, 256} {

@@ -7,13 +7,13 @@ import (
 	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// done ends the exchange: the client has the server's addresses. The server waits for it, so
-// that it does not send before the client can receive.
+// done is the end of the exchange. The client sends it when it has the server's addresses, and the server waits
+// for it.
 const done = "done\x00"
 
-// exchange swaps the addresses of both ends; the client sends first. It calls ready with those
-// of the peer. The server does so before it sends its own, because from then on the client
-// may send, so that the queue pairs must be able to receive.
+// exchange swaps the addresses of both ends; the client sends first. It calls ready with the addresses
+// of the peer. At the server it does so before it sends the local addresses: after that the client may send messages, so the queue
+// pairs must be connected.
 func exchange(c io.ReadWriter, client bool, local []Addr, ready func(remote []Addr) error) error {
 	remote := make([]Addr, len(local))
 	send := func() error {

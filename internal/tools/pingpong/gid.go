@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// gidChoice reads -g: an index, as rdma-core's programs have it, or an address. A negative index is
-// any address of the peer's IP version.
+// gidChoice parses -g: an index, as in rdma-core's programs, or an address. A negative index stands for the first address of the
+// peer's IP version.
 func gidChoice(s string) (index int, addr netip.Addr, err error) {
 	if index, err = strconv.Atoi(s); err == nil {
 		return index, addr, nil

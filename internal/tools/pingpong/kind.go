@@ -15,11 +15,11 @@ type Kind uint8
 const (
 	RC  Kind = iota // ibv_rc_pingpong
 	UC              // ibv_uc_pingpong: after a lost message both ends wait for ever
-	UD              // ibv_ud_pingpong: the same, and a message is one packet
+	UD              // ibv_ud_pingpong: like UC, and a message is one packet
 	SRQ             // ibv_srq_pingpong: many RC queue pairs with one receive queue
 )
 
-// kinds are the differences of the programs.
+// kinds has the properties in which the programs differ.
 var kinds = [...]struct {
 	name     string
 	typ      roce.QPType
@@ -54,7 +54,7 @@ const (
 	qkey roce.QKey = 0x11111111
 )
 
-// connectTo takes a connected queue pair to RTS.
+// connectTo moves an RC or UC queue pair to RTS.
 func (e *end) connectTo(ctx context.Context, l *lane, remote Addr) error {
 	return l.qp.Connect(ctx, roce.Peer{
 		AHAttr: roce.AHAttr{DGID: remote.GID, SGIDIndex: e.index},
@@ -63,7 +63,7 @@ func (e *end) connectTo(ctx context.Context, l *lane, remote Addr) error {
 	}, l.local.PSN)
 }
 
-// aimAt takes a UD queue pair to RTS and stores the address of its peer.
+// aimAt moves a UD queue pair to RTS and stores the address of its peer.
 func (e *end) aimAt(ctx context.Context, l *lane, remote Addr) (err error) {
 	if err := l.qp.Ready(l.local.PSN); err != nil {
 		return err

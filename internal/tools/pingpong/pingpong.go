@@ -1,6 +1,6 @@
 // Package pingpong is the protocol of rdma-core's ibv_rc_pingpong and its
-// siblings for other services, either role: the two sides exchange the addresses of
-// their queue pairs over TCP, then send a message to and fro.
+// variants for other services, either role: the two sides exchange the addresses of
+// their queue pairs over TCP, then send a message back and forth.
 //
 // The exchange over TCP: the client writes its [Addr] as a record of text, reads the
 // server's, and writes "done". The connection carries nothing else. The message is bytes of
@@ -33,7 +33,7 @@ type Config struct {
 	RxDepth int       // receives kept posted (-r)
 	QPs     int       // queue pairs (-q), of SRQ; others have one
 	Iters   int       // exchanges (-n), of all queue pairs together
-	GID     string    // own address, or its index; -1: any of the peer's IP version (-g)
+	GID     string    // local address, or its index; -1: the first address of the peer's IP version (-g)
 	Check   bool      // compare the received messages (-c)
 	Out     io.Writer // prints the addresses; nil: nowhere
 }
@@ -74,7 +74,7 @@ func (c *Config) Validate() error {
 // ErrMismatch is the error of a received message that differs from the sent one.
 var ErrMismatch = errors.New("pingpong: data mismatch")
 
-// Client connects to a server over TCP ("host:port") and sends messages to and fro.
+// Client connects to a server over TCP ("host:port") and sends messages back and forth.
 func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
@@ -86,7 +86,7 @@ func Client(ctx context.Context, d *roce.Device, addr string, c Config) (Result,
 	return run(ctx, d, c, tcp, true)
 }
 
-// Server waits for one client on a TCP address and sends messages to and fro. It calls
+// Server waits for one client on a TCP address and sends messages back and forth. It calls
 // listening when a client can connect. addr is "host:port", and host may be empty.
 func Server(ctx context.Context, d *roce.Device, addr string, c Config, listening func(netip.AddrPort)) (Result, error) {
 	if err := c.Validate(); err != nil {
@@ -125,15 +125,15 @@ type end struct {
 	*objects.Set
 	cfg        *Config
 	cq         *roce.CQ
-	srq        *roce.SRQ // nil: the queue pair has receives of its own
+	srq        *roce.SRQ // nil: the queue pair has its own receive queue
 	lanes      []*lane
 	send, recv *roce.MR
 	place      int   // bytes for a received message
-	free       []int // places that no receive is posted for
-	index      int   // of the own address in the GID table
+	free       []int // places without a posted receive
+	index      int   // of the local address in the GID table
 }
 
-// lane is a queue pair, which sends a message of its own to and fro.
+// lane is a queue pair. Each queue pair sends its own message back and forth.
 type lane struct {
 	qp      *roce.QP
 	local   Addr

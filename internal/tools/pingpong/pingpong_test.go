@@ -83,7 +83,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A peer that violates the protocol, seen from the server.
+// The server reports a peer that violates the protocol.
 func TestBadPeers(t *testing.T) {
 	stranger := Addr{QPN: 0x12, PSN: 1, GID: bth.GIDFrom(netip.MustParseAddr(tooltest.Client4))}
 	for _, tt := range []struct{ name, send, want string }{
@@ -207,7 +207,7 @@ func TestResultString(t *testing.T) {
 	}
 }
 
-// Ends with different sizes: either end names the flag.
+// If the two ends have different sizes, each of them names the flag.
 func TestSizesDiffer(t *testing.T) {
 	sd, cd := tooltest.Pair(t, fault.Config{})
 	c := RC.Defaults()

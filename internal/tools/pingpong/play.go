@@ -33,8 +33,8 @@ const (
 	idBits = 2
 )
 
-// play sends a message to and fro on every queue pair. A side sends again once it has received
-// and its own send is complete. first: this side sends first.
+// play sends a message back and forth on every queue pair. A side sends again once it has received a message
+// and its own send is complete. first says that this side sends first.
 func (e *end) play(ctx context.Context, first bool) (Result, error) {
 	start := time.Now()
 	byNum := map[roce.QPN]*lane{}
@@ -69,7 +69,7 @@ func (e *end) play(ctx context.Context, first bool) (Result, error) {
 			if err := e.checkMessage(at, int(wc.ByteLen)); err != nil {
 				return Result{}, err
 			}
-			// Like the C tool, fill the queue up when it has run low.
+			// Like the C program, post receives up to RxDepth again when few are left.
 			if e.free = append(e.free, at); e.cfg.RxDepth-len(e.free) <= len(e.lanes) {
 				if err := e.postRecvs(); err != nil {
 					return Result{}, err
@@ -99,7 +99,7 @@ func (e *end) linger(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lingering)
 	defer cancel()
-	for { // to wait drives a polled device
+	for { // waiting drives a polled device
 		if _, err := e.cq.Next(ctx); err != nil {
 			return
 		}
@@ -125,8 +125,8 @@ func (e *end) post(l *lane) error {
 	return l.qp.PostSend(&wr)
 }
 
-// checkMessage compares the message in a place, if that is asked for, and overwrites it. The
-// peer marks its messages or not, depending on its own flags.
+// checkMessage compares the message in a place if Config.Check is set, and then overwrites it. It accepts messages with and without
+// marks, because that depends on the flags of the peer.
 func (e *end) checkMessage(at, n int) error {
 	if !e.cfg.Check {
 		return nil

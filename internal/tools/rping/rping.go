@@ -30,7 +30,7 @@ import (
 // DefaultPort is the port rping uses.
 const DefaultPort = 7174
 
-// Sizes of the text that is passed: as in rping.
+// Sizes of the text, as in rping.
 const (
 	DefaultSize = 64
 	MinSize     = 27         // the text without padding, at its longest
@@ -230,7 +230,7 @@ func text(b []byte) []byte {
 // maxShown is the longest text that is printed whole.
 const maxShown = 256
 
-// shown returns a text as it is printed: whole if it is short, else its beginning and length.
+// shown returns a text for printing: the whole text if it is short, otherwise its beginning and its length.
 func shown(b []byte) string {
 	if len(b) <= maxShown {
 		return string(b)
@@ -314,7 +314,7 @@ func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 	return n, nil
 }
 
-// transfer READs or WRITEs the memory that a message of the client names.
+// transfer does a READ or WRITE of the memory that a message of the client announces.
 func (s *session) transfer(ctx context.Context, op roce.Opcode, advert []byte) (n int, err error) {
 	n = int(binary.BigEndian.Uint32(advert[12:]))
 	if n > s.text.Len() {

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/internal/tools/oob"
 )
 
-// mappedTest writes into memory that the peer has mapped. The last byte of a write is a marker,
-// which both ends count up: it is the only sign that the write has arrived.
+// mappedTest writes into memory that the peer has mapped. The last byte of a write is a marker, which both ends increment. The
+// receiver polls it, because there is no other sign that the write has arrived.
 func mappedTest(ctx context.Context, s stream, t Result, verify *pattern) (_ time.Duration, err error) {
 	buf, last := watched(t.Size)
 	last.store(0xFF)
@@ -67,13 +67,13 @@ func mappedTest(ctx context.Context, s stream, t Result, verify *pattern) (_ tim
 	return time.Since(start), nil
 }
 
-// lastByte is the last byte of memory that the device writes while the program polls it.
+// lastByte gives atomic access to the last byte of memory, which the program polls while the device writes it.
 type lastByte struct {
 	word  *uint32
 	shift int
 }
 
-// watched makes memory whose last byte can be polled.
+// watched allocates memory, and returns it with access to its last byte.
 func watched(size int) ([]byte, lastByte) {
 	words := make([]uint32, (size+3)/4)
 	i := (size - 1) / 4

@@ -1,5 +1,5 @@
-// Package rstream is rstream and riostream of librdmacm's examples: it times transfers to and
-// fro over an rsocket, by the stream or by writes to mapped memory.
+// Package rstream is rstream and riostream of librdmacm's examples: it measures the time of transfers in
+// both directions over an rsocket, by the stream or by writes to mapped memory.
 package rstream
 
 import (
@@ -179,8 +179,8 @@ func (c *Config) plan() [][]Result {
 	return [][]Result{latency, bandwidth}
 }
 
-// sizes returns those of rstream: 64, 4 Ki, 64 Ki and 1 Mi, or with All 64 and every power of two
-// up to 4 Mi, each with one and a half times of it.
+// sizes returns the sizes of rstream: 64 bytes, 4 KiB, 64 KiB and 1 MiB. With All these are 64 bytes, and then 2^n and 1.5 · 2^n bytes from 128
+// bytes up to 6 MiB.
 func (c *Config) sizes() []int {
 	if !c.All {
 		return []int{1 << 6, 1 << 12, 1 << 16, 1 << 20}
@@ -205,7 +205,7 @@ func sizeCount(size int) int {
 	return 100_000
 }
 
-// streamTest sends over the stream: the client first, then the server as much.
+// streamTest sends over the stream: first the client, then the server the same amount.
 func streamTest(_ context.Context, s stream, t Result, verify *pattern) (time.Duration, error) {
 	buf := make([]byte, t.Size)
 	send := func() error {
@@ -235,8 +235,8 @@ func streamTest(_ context.Context, s stream, t Result, verify *pattern) (time.Du
 	return time.Since(start), nil
 }
 
-// syncLen is how many bytes go to and fro before a test, so that both ends begin at once. In
-// rstream they are part of the data that is checked, in riostream they are not.
+// syncLen is how many bytes each end sends before a test, so that both begin at the same time. In
+// rstream these bytes belong to the data that is checked, in riostream they do not.
 const syncLen = 16
 
 func (s stream) sync(verify *pattern) error {

@@ -15,12 +15,12 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// Both programs, with both ends on this stack, over a good network and a bad one.
+// Server and client of this stack work over a network without losses and over one with losses and duplicates.
 func TestBothEnds(t *testing.T) {
 	for _, f := range []fault.Config{{}, {Seed: 3, Tx: fault.Rates{Loss: 0.01, Dup: 0.05}}} {
 		for _, io := range []bool{false, true} {
 			if io && raceEnabled {
-				continue // it watches memory that the network writes
+				continue // with IO, a program polls memory that the network writes
 			}
 			server, client := tooltest.Pair(t, f)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -47,11 +47,11 @@ func TestBothEnds(t *testing.T) {
 	}
 }
 
-// A server whose client exits after its last acknowledgements were lost has passed: the client has all data.
+// If a client exits after its last acknowledgements were lost, the server passes: the client has all data.
 func TestLastAckLost(t *testing.T) {
 	for name, goodbye := range map[string]bool{"acknowledgements": false, "acknowledgements and goodbye": true} {
 		t.Run(name, func(t *testing.T) {
-			// A client that the scheduler favors says goodbye before it acknowledges.
+			// If the scheduler runs the client's program first, the client disconnects before it acknowledges.
 			for tries := 1; testLastAckLost(t, goodbye) == 0; tries++ {
 				if tries == 50 {
 					t.Fatal("no acknowledgement was lost")
@@ -64,7 +64,7 @@ func TestLastAckLost(t *testing.T) {
 // testLastAckLost returns how many acknowledgements were lost.
 func testLastAckLost(t *testing.T, goodbye bool) (lost int) {
 	var mu sync.Mutex
-	var toServer bth.QPN // where the first data go; 0: not seen yet
+	var toServer bth.QPN // the destination of the first data; 0: not seen yet
 	answering := false   // the server sends data
 	lose := func(_ fault.Direction, p *bth.Packet) bool {
 		mu.Lock()

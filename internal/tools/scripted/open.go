@@ -21,15 +21,15 @@ var Links = []string{"raw", "udp"}
 
 // WireConfig says how a peer is reached.
 type WireConfig struct {
-	Dev     string     // interface; "": the one that leads to the peer
+	Dev     string     // interface; "": the one of the route to the peer
 	Link    string     // raw or udp
-	Local   netip.Addr // own address; invalid: that of the route
+	Local   netip.Addr // local address; invalid: that of the route to the peer
 	Peer    netip.Addr
-	Capture *pcap.Writer  // of all packets; nil: none
+	Capture *pcap.Writer  // gets all packets; nil: none
 	Quiet   time.Duration // see script.Wire
 }
 
-// resolveLimit is how long the Ethernet address of the peer is asked for.
+// resolveLimit is how long OpenWire tries to resolve the Ethernet address of the peer.
 const resolveLimit = 5 * time.Second
 
 // OpenWire opens the wire to a peer.
@@ -75,7 +75,7 @@ func openRaw(ctx context.Context, w *script.Wire, name string, own, peer netip.A
 	defer stop()
 	n, err := host.Resolve(ctx, own, peer)
 	if err != nil {
-		return nil, fmt.Errorf("the way to %v: %w", peer, err)
+		return nil, fmt.Errorf("finding the Ethernet address for %v: %w", peer, err)
 	}
 	w.MAC = n.MAC
 	return raw.Open(raw.Config{Interface: name})

@@ -14,17 +14,17 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// Program is what the peer of a script runs.
+// Program is the program that the peer of a script runs.
 type Program struct {
 	Client bool
-	TCP    bool // the ends meet by TCP, not by the connection manager
+	TCP    bool // the ends exchange their addresses over TCP, not by the connection manager
 
 	words []string
 	run   func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error
 }
 
-// ParseProgram reads the line of a program: rping -s, rping -c -C 1, ib_write_bw -s 4096 -n 5. "client" stands for the
-// address that a client of perftest wants.
+// ParseProgram parses the command line of a program, like "rping -s", "rping -c -C 1" or "ib_write_bw -s 4096 -n 5". For perftest, the
+// word "client" says that the program is a client; Command replaces it by the address of the server.
 func ParseProgram(text string) (p Program, err error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -90,7 +90,7 @@ func ParseProgram(text string) (p Program, err error) {
 	return p, usage.Errorf("the peer's program %q is none of rping and perftest's", words[0])
 }
 
-// Command returns the command line of the program on a host with the address own. The script is at peer.
+// Command returns the command line of the program on a host. own is the address of the host, and peer that of the script.
 func (p *Program) Command(own, peer string, port uint16) []string {
 	words := slices.DeleteFunc(slices.Clone(p.words), func(w string) bool { return w == "client" })
 	words = append(words, "-p", strconv.Itoa(int(port)))

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/script/library"
 )
 
-// Every script of the library plays as it should against this stack, with both reactions to losses. Time is simulated, except of
-// programs that meet over TCP.
+// Each script of the library passes against this stack, with both kinds of loss recovery. Time is simulated, except for programs
+// that use a TCP connection.
 func TestLibrary(t *testing.T) {
 	for _, s := range library.All() {
 		t.Run(strings.ReplaceAll(s.Name, "/", "."), func(t *testing.T) {

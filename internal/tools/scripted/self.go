@@ -20,16 +20,15 @@ var (
 	loopback   = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 )
 
-// selfQuiet is how long a NIC in this process must be silent.
+// selfQuiet is script.Wire.Quiet for a NIC in this process.
 const selfQuiet = 2 * time.Millisecond
 
-// RunSelf plays a script against a NIC in this process: one that the script controls, or one on which the program runs that
-// the script wants.
+// RunSelf plays a script against a NIC in this process. The script controls the NIC, or the NIC runs the program that the script needs.
 func RunSelf(ctx context.Context, s *script.Script, o script.Options) *script.Result {
 	return runSelf(ctx, s, o, roce.RecoverDefault)
 }
 
-// runSelf is RunSelf with a NIC that has a recovery.
+// runSelf is RunSelf with a recovery mode for the NIC.
 func runSelf(ctx context.Context, s *script.Script, o script.Options, recovery roce.Recovery) *script.Result {
 	fail := func(err error) *script.Result { return &script.Result{Name: s.Name, Err: err} }
 	hub := mem.NewHub(mem.Config{MTU: 1500})

@@ -1,5 +1,5 @@
-// Package scripted lets scripts of package script be played: it opens the wire to a peer, or makes one in this process, a
-// software NIC that a script controls or that runs the program which the script wants.
+// Package scripted has what is needed to play scripts of package script. It opens the wire to a peer, or creates a peer in this process:
+// a software NIC that the script controls, or that runs the program that the script needs.
 package scripted
 
 import (
@@ -21,16 +21,16 @@ type target struct{ dev *roce.Device }
 // NewTarget returns a device as the target of scripts. Its queue pairs have a method Close, for programs that outlive a script.
 func NewTarget(d *roce.Device) script.Target { return &target{d} }
 
-// Path is what is set of a queue pair on the way to INIT, RTR and RTS.
+// Path has the three transitions of a queue pair to INIT, RTR and RTS, each with the attributes to set.
 type Path [3]struct {
 	State qp.State
 	Mask  qp.AttrMask
 }
 
-// Receives is how many receives of a target have room of their own.
+// Receives is how many receives of a target have their own buffers.
 const Receives = 16
 
-// PathOf returns the way of a queue pair that a script controls, by whatever verbs.
+// PathOf returns the transitions for a queue pair that a script controls. They are the same for every verbs library.
 func PathOf(t qp.Type) Path {
 	const (
 		toInit = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
@@ -54,14 +54,14 @@ func Pattern(b []byte) {
 	}
 }
 
-// Dropped counts the packets that a device did not take.
+// Dropped returns how many packets a device has dropped.
 func Dropped(d *roce.Device) uint64 {
 	c := d.Counters()
 	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
 		c.ICRCErr + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.CNPsIgnored
 }
 
-// Connect makes a queue pair in RTS.
+// Connect creates a queue pair and moves it to RTS.
 func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 	q := &targetQP{c: c, pd: t.dev.AllocPD(), dev: t.dev, mem: make([]byte, c.Memory), room: make([]byte, script.RecvSize*Receives)}
 	if err := q.connect(t); err != nil {
@@ -71,7 +71,7 @@ func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 	return q, nil
 }
 
-// connect makes the objects of a queue pair, and moves it to RTS.
+// connect creates the objects of a queue pair, and moves it to RTS.
 func (q *targetQP) connect(t *target) error {
 	c := &q.c
 	Pattern(q.mem)
@@ -129,7 +129,7 @@ func (q *targetQP) Close() error {
 	return errors.Join(append(errs, q.pd.Close())...)
 }
 
-// Dropped counts packets that the device did not take.
+// Dropped implements [script.Counting].
 func (t *target) Dropped() (uint64, bool) { return Dropped(t.dev), true }
 
 // targetQP is a queue pair of a target.
@@ -177,8 +177,8 @@ func (q *targetQP) Completions() (recv, send []cq.WC, err error) {
 	return recv, send, nil
 }
 
-// ReadMemory copies the memory. The counters are read before and after, which waits for the goroutine that executes what
-// the peer asks for.
+// ReadMemory copies the memory. It reads the counters before and after: that synchronises with the background goroutine, which executes
+// the requests of the peer.
 func (q *targetQP) ReadMemory() ([]byte, error) {
 	q.dev.Counters()
 	b := append([]byte(nil), q.mem...)

@@ -8,8 +8,7 @@ import (
 	"github.com/goroce/roce/script"
 )
 
-// Each statement does what the page says, and fails where it must. want is part of the error, "" if all is as the script
-// says.
+// Each statement does what docs/script.md says, and fails if the packets differ. want is part of the error, "" if there is none.
 func TestVerbs(t *testing.T) {
 	const two = "connect verbs rc recv=2\nsend READ_REQUEST psn=+0 dmalen=8 together\nsend READ_REQUEST psn=+1 va=$mem.va+8 dmalen=8\n"
 	for _, tt := range []struct{ name, text, want string }{

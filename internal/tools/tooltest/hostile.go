@@ -14,14 +14,14 @@ import (
 // Script is the input of a fuzzer: its bytes choose what a hostile peer does.
 type Script []byte
 
-// Fuzz plays scripts of a fuzzer, in simulated time.
+// Fuzz calls play with the inputs of a fuzzer, in simulated time.
 func Fuzz(f *testing.F, play func(*testing.T, Script)) {
 	f.Fuzz(func(t *testing.T, script []byte) {
 		synctest.Test(t, func(t *testing.T) { play(t, script[:min(len(script), 400)]) })
 	})
 }
 
-// Random plays random scripts, in simulated time.
+// Random calls play with random scripts, in simulated time.
 func Random(t *testing.T, play func(*testing.T, Script)) {
 	rng := rand.NewChaCha8([32]byte{1})
 	for range 50 {
@@ -68,7 +68,7 @@ type Peer struct {
 	pd   *roce.PD
 }
 
-// Connect connects a peer that sends private data. It has posted receives of 4096 bytes.
+// Connect connects a hostile peer to addr. It sends private data, and posts receives of 4096 bytes before.
 func Connect(t testing.TB, d *roce.Device, addr string, receives int, private func(*roce.MR) []byte) (*Peer, error) {
 	t.Helper()
 	p := &Peer{pd: d.AllocPD()}
@@ -104,8 +104,8 @@ func (p *Peer) Close() {
 	p.pd.Close()
 }
 
-// Post posts a work request that the script chooses: any operation, to any place in or near the areas,
-// with an immediate. It drops completions.
+// Post posts a work request that the script chooses: any operation, to any address in or near one of the areas,
+// with immediate data. It polls and drops completions.
 func (p *Peer) Post(s *Script, imm uint32, areas ...Area) {
 	at := areas[int(s.Next())%len(areas)]
 	n := min(s.Number(), 64<<10)
@@ -132,12 +132,12 @@ func (p *Peer) Post(s *Script, imm uint32, areas ...Area) {
 	p.post(&wr)
 }
 
-// Send posts a SEND of n bytes with an immediate.
+// Send posts a SEND of n bytes with immediate data.
 func (p *Peer) Send(n int, imm uint32) {
 	p.post(&roce.SendWR{Opcode: roce.SendImm, Imm: imm, SG: []roce.SGE{p.MR.SGE(0, n)}})
 }
 
-// Write posts a WRITE with immediate of up to 256 bytes of data.
+// Write posts a WRITE with immediate data. data has at most 256 bytes.
 func (p *Peer) Write(to Area, offset int, data []byte, imm uint32) {
 	p.post(&roce.SendWR{Opcode: roce.WriteImm, Imm: imm, RemoteAddr: to.Addr + uint64(offset), RKey: to.Key, Inline: data})
 }

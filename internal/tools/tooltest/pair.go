@@ -1,4 +1,4 @@
-// Package tooltest gives the tests of the tools two devices on one wire.
+// Package tooltest has helpers for the tests of the tools: two devices on one wire, servers, and hostile peers.
 package tooltest
 
 import (
@@ -19,13 +19,13 @@ const (
 	Client6 = "fd77::2"
 )
 
-// Pair opens two devices with IPv4 and IPv6 addresses. Both ports have the faults f.
+// Pair opens two devices with IPv4 and IPv6 addresses. The faults f are injected at both ports.
 func Pair(t testing.TB, f fault.Config) (server, client *roce.Device) {
 	t.Helper()
 	return PairWith(t, f, roce.Options{})
 }
 
-// PairWith is Pair with options of the devices, whose Resolver is set.
+// PairWith is Pair with options for the devices. It sets the Resolver of the options.
 func PairWith(t testing.TB, f fault.Config, o roce.Options) (server, client *roce.Device) {
 	t.Helper()
 	o.Resolver = sameCard()

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// Outcome is what one end of a tool has returned.
+// Outcome is the result of one end of a tool.
 type Outcome[R any] struct {
 	Result R
 	Err    error
 }
 
-// server is the server of a tool whose ends connect by TCP.
+// server runs the server of a tool whose ends connect over TCP.
 type server[R any] func(ctx context.Context, addr string, listening func(netip.AddrPort)) (R, error)
 
 // Serve starts a server on the loopback and returns its address.
@@ -42,7 +42,7 @@ func ServeAt[R any](t *testing.T, at string, s server[R]) (addr string, done <-c
 	}
 }
 
-// BadPeer is a client that sends says by TCP and closes its side. wait returns the error of the server,
+// BadPeer connects to a server over TCP, sends the text says and closes its side for writing. wait returns the error of the server,
 // which must contain want.
 func BadPeer(t *testing.T, addr, says, want string, wait func() error) {
 	t.Helper()

@@ -2,10 +2,10 @@ package top
 
 import "time"
 
-// Row is a connection with its rates since the sample before.
+// Row is a connection with its rates since the previous sample.
 type Row struct {
 	Connection
-	New     bool      `json:"new,omitempty"` // it was not in the sample before: its rates are not known
+	New     bool      `json:"new,omitempty"` // it was not in the previous sample, so its rates are not known
 	Rates   Rates     `json:"per_second"`
 	History []float64 `json:"-"` // packets per second both ways, the newest last
 }
@@ -13,7 +13,7 @@ type Row struct {
 // historyLen is how many samples a row remembers.
 const historyLen = 60
 
-// Meter makes rows of samples. The zero value has seen none.
+// Meter computes rows from successive samples. The zero value is ready to use.
 type Meter struct {
 	before map[string]seen
 }
@@ -26,7 +26,7 @@ type seen struct {
 	history []float64
 }
 
-// Rows returns the rows of the next sample. It forgets the connections that are not in it.
+// Rows returns the rows of the next sample. It drops its state of connections that are not in this sample.
 func (m *Meter) Rows(s *Sample) []Row {
 	now := make(map[string]seen, len(s.Connections))
 	rows := make([]Row, 0, len(s.Connections))

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/internal/tools/dissect"
 )
 
-// Passive is the source of captured packets. "rocectl pcap check" follows the packets in the same way.
+// Passive is a source that computes its samples from captured packets. It counts in the same way as "rocectl pcap check".
 type Passive struct {
 	title string
 	clock func() time.Time
@@ -19,11 +19,11 @@ type Passive struct {
 
 	mu     sync.Mutex
 	report *capcheck.Report
-	err    error // the packets have ended
+	err    error // set by End
 	before map[string]Counts
 }
 
-// NewPassive returns a source whose packets Add takes. lost may be nil.
+// NewPassive returns a source without packets; Add adds them. lost returns how many packets the capture has lost. It may be nil.
 func NewPassive(title string, lost func() uint64) *Passive {
 	p := &Passive{title: title, clock: time.Now, lost: lost, report: capcheck.New(title)}
 	p.report.Brief, p.report.FlushQuirk = true, true
@@ -33,7 +33,7 @@ func NewPassive(title string, lost func() uint64) *Passive {
 // Title implements [Source].
 func (p *Passive) Title() string { return p.title }
 
-// Add takes a packet.
+// Add adds a packet.
 func (p *Passive) Add(pkt *dissect.Packet) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,14 +57,14 @@ func (p *Passive) Sample(context.Context) (Sample, error) {
 	return p.sample(p.clock()), nil
 }
 
-// sample makes a sample of the flows. The caller has locked.
+// sample makes a sample of the flows. The caller holds the lock, if packets are added concurrently.
 func (p *Passive) sample(at time.Time) Sample {
 	s := Sample{Time: at}
 	now := map[string]Counts{}
 	p.report.Each(func(f *capcheck.Flow) {
 		peer := f.Peer()
 		if peer != nil && peer.Before(f) {
-			return // it is in the row of its peer
+			return // the row of its peer includes it
 		}
 		c := connection(f, peer)
 		before, seen := p.before[c.Key]
@@ -85,8 +85,8 @@ func (p *Passive) sample(at time.Time) Sample {
 	return s
 }
 
-// connection makes a row of a flow and of the one in the other direction, which may be nil. The local end
-// is the sender of the flow.
+// connection makes a connection from a flow and the flow in the other direction, which may be nil. The local end
+// is the sender of f.
 func connection(f, peer *capcheck.Flow) Connection {
 	c := Connection{
 		Key: fmt.Sprintf("%s %s %x %d", f.Src, f.Dst, f.DestQPN, f.IfIndex), Type: f.Transport,
@@ -119,9 +119,9 @@ func naks(f *capcheck.Flow) (n uint64) {
 	return n
 }
 
-// stateOf says what the packets since the sample before show: "new", "idle", "active", "repeating" (requests
-// are sent again), "not ready" (RNR NAKs), "refused" (NAKs without a repetition), or "waiting" (requests are in
-// flight and nothing passes).
+// stateOf describes the packets since the previous sample: "new", "idle", "active", "repeating" (requests
+// are retransmitted), "not ready" (RNR NAKs), "refused" (NAKs without a retransmission), or "waiting" (requests are in
+// flight, but there are no packets).
 func stateOf(c *Connection, before *Counts, seen bool) string {
 	switch {
 	case !seen:
@@ -140,8 +140,8 @@ func stateOf(c *Connection, before *Counts, seen bool) string {
 	return "idle"
 }
 
-// Capture is the source of a capture: its samples are as far apart as interval says, by the times of the
-// packets, and there is no waiting between them.
+// Capture is the source of samples from a capture. The samples are an interval apart according to the times of the
+// packets. The source does not wait between them.
 type Capture struct {
 	*Passive
 	samples chan Sample
@@ -196,7 +196,7 @@ func (c *Capture) read(stop context.Context, in io.Reader, interval time.Duratio
 				return err
 			}
 			if next = next.Add(interval); p.Time.Sub(next) > 1000*interval {
-				next = p.Time // a file with a hole of hours
+				next = p.Time // there is a long time without packets: skip it
 			}
 		}
 		last = next

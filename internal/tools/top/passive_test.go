@@ -23,7 +23,7 @@ func captured(t *testing.T, name string, interval time.Duration) *Capture {
 	return NewCapture(t.Context(), name, f, interval)
 }
 
-// The samples of a capture add up to what "rocectl pcap check" says of it.
+// The last sample of a capture has the same sums as "rocectl pcap check".
 func TestCapture(t *testing.T) {
 	for _, name := range []string{"loss_rping", "loss_atomic", "read_bw", "rping6", "rstream", "uc_pingpong", "send_bw_ud"} {
 		want := capcheck.New("../../../testdata/pcaps/" + name + ".pcap")
@@ -69,7 +69,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// A connection that loses packets is in state "repeating" while it repeats them, and both ends are known.
+// A connection with losses is in state "repeating" while it sends packets again, and both its ends are known.
 func TestCaptureStates(t *testing.T) {
 	var out bytes.Buffer
 	if err := Stream(t.Context(), captured(t, "loss_rping", time.Second), Options{Interval: time.Second}, PrintJSON(&out, "x")); err != nil {
@@ -123,7 +123,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// A file that is no capture, and one that is damaged, end the samples with the reason.
+// A file that is no capture, or that is damaged, ends the samples with an error.
 func TestBadCapture(t *testing.T) {
 	src := NewCapture(t.Context(), "x", bytes.NewReader([]byte("no capture at all")), time.Second)
 	if _, err := src.Sample(t.Context()); err == nil || errors.Is(err, io.EOF) {

@@ -13,13 +13,13 @@ import (
 // Options say how samples are shown.
 type Options struct {
 	Interval time.Duration
-	Count    int // samples, then it ends; 0: no limit
-	Column   int // to sort by
+	Count    int // number of samples; 0: no limit
+	Column   int // the column to sort by
 	Reverse  bool
 }
 
-// Stream gives each sample with its rows, which are sorted, to print, until the source or ctx ends, or there
-// were as many as Options say.
+// Stream calls print with each sample and its sorted rows, until the source or ctx ends, or o.Count samples were
+// printed.
 func Stream(ctx context.Context, src Source, o Options, print func(*Sample, []Row) error) error {
 	var m Meter
 	tick := time.NewTicker(o.Interval)
@@ -48,7 +48,7 @@ func Stream(ctx context.Context, src Source, o Options, print func(*Sample, []Ro
 	}
 }
 
-// ended returns nil for the end of a capture, and for that of the program.
+// ended returns err, or nil if the capture or ctx has ended.
 func ended(ctx context.Context, err error) error {
 	if errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return nil
@@ -56,7 +56,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// PrintJSON returns what prints each sample as an object on a line.
+// PrintJSON returns a function that prints each sample as an object on a line.
 func PrintJSON(w io.Writer, source string) func(*Sample, []Row) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -65,19 +65,19 @@ func PrintJSON(w io.Writer, source string) func(*Sample, []Row) error {
 	}
 }
 
-// PrintText returns what prints each sample as a table.
+// PrintText returns a function that prints each sample as a table.
 func PrintText(w io.Writer) func(*Sample, []Row) error {
 	return func(s *Sample, rows []Row) error { return WriteText(w, s, rows) }
 }
 
-// Show shows the samples on a screen, which it has been given initialised, until a key or ctx ends it.
+// Show shows the samples on an initialised screen, until the user or ctx ends it.
 func Show(ctx context.Context, screen tcell.Screen, src Source, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := make(chan tcell.Event)
 	go screen.ChannelEvents(events, ctx.Done())
 	samples := make(chan result)
-	go func() { // a keeper that does not answer must not hold up the keys
+	go func() { // Sample may have to wait for a process that does not answer, and keys must work meanwhile
 		tick := time.NewTicker(o.Interval)
 		defer tick.Stop()
 		for {
@@ -132,7 +132,7 @@ func Show(ctx context.Context, screen tcell.Screen, src Source, o Options) error
 	}
 }
 
-// result is what a source has answered.
+// result has the results of Source.Sample.
 type result struct {
 	sample Sample
 	err    error

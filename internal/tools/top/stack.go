@@ -10,13 +10,13 @@ import (
 	"github.com/goroce/roce/internal/tools/nics"
 )
 
-// Stack is the source of the processes that have devices in this network namespace.
+// Stack is a source that asks the processes with devices in this network namespace.
 type Stack struct {
 	list   func(detail bool) ([]share.Address, error)
 	before map[string]progress
 }
 
-// progress is how far a queue pair was in the last sample. What it tells wraps; the counts do not.
+// progress is the state of a queue pair in the last sample. The numbers in raw wrap around; those in counts do not.
 type progress struct {
 	raw    share.QueuePair
 	counts Counts
@@ -82,7 +82,7 @@ func (s *Stack) member(out *Sample, now map[string]progress, at *share.Address, 
 		if ok {
 			c.Counts = was.counts
 		} else {
-			// Of what was before nothing is known.
+			// The counts of a new connection begin at zero.
 			was.raw.Sent, was.raw.Expected, was.raw.Messages, was.raw.SentBytes, was.raw.ReceivedBytes = q.Sent, q.Expected, q.Messages, q.SentBytes, q.ReceivedBytes
 		}
 		c.Counts.advance(&was.raw, &q)
@@ -91,16 +91,16 @@ func (s *Stack) member(out *Sample, now map[string]progress, at *share.Address, 
 	}
 }
 
-// advance adds what a queue pair has done since it told its state before.
+// advance adds the difference between two states of a queue pair to the counts.
 func (c *Counts) advance(before, now *share.QueuePair) {
-	// After RESET the PSNs begin elsewhere. A step back is no progress.
+	// After RESET the PSNs may be lower than before. Then the difference counts as zero.
 	psns := func(now, before uint32) uint64 { return uint64(max(bth.PSN(now).Sub(bth.PSN(before)), 0)) }
 	c.Sent += psns(now.Sent, before.Sent)
 	c.Received += psns(now.Expected, before.Expected)
-	if now.Type == bth.UD.String() { // the peers count their own PSNs: a datagram is a message
+	if now.Type == bth.UD.String() { // the PSNs of received datagrams are from several senders, so count messages
 		c.Received += psns(now.Messages, before.Messages)
 	}
-	// A message that is given up takes back what was counted of it.
+	// If a message is aborted, the queue pair subtracts its bytes again, so a difference may be negative.
 	c.SentBytes += uint64(max(int64(now.SentBytes-before.SentBytes), 0))
 	c.ReceivedBytes += uint64(max(int64(now.ReceivedBytes-before.ReceivedBytes), 0))
 	a, b := &before.Incidents, &now.Incidents

@@ -10,13 +10,13 @@ import (
 	"github.com/goroce/roce/internal/share"
 )
 
-// told is a list of one process with queue pairs.
+// told returns a list with one process that reports queue pairs.
 func told(clock time.Duration, queues ...share.QueuePair) []share.Address {
 	return []share.Address{{Key: "udp 10.0.0.1", Members: []share.Member{{PID: os.Getpid(), Version: "v1", Keeper: true,
 		Report: &share.Report{QueuePairs: len(queues), Queues: queues, Clock: clock}}}}}
 }
 
-// stackOf is a source that gives lists, one after the other.
+// stackOf returns a source of samples that gets the lists one after the other.
 func stackOf(lists ...[]share.Address) *Stack {
 	return &Stack{list: func(detail bool) (next []share.Address, err error) {
 		next, lists = lists[0], lists[1:]
@@ -24,7 +24,7 @@ func stackOf(lists ...[]share.Address) *Stack {
 	}}
 }
 
-// The rates of queue pairs are made of PSNs and counters, which wrap, and of the process's own clock.
+// The rates of queue pairs are computed from PSNs and counters, which wrap, and from the process's own clock.
 func TestStackRates(t *testing.T) {
 	a := share.QueuePair{QPN: 0x12, DestQPN: 0x34, Type: "RC", State: "RTS", Own: netip.MustParseAddr("10.0.0.1"), Peer: netip.MustParseAddr("10.0.0.2"),
 		Sent: 1<<24 - 10, Expected: 5, RTT: 1500 * time.Nanosecond, SentBytes: 1 << 40, Incidents: share.Incidents{Retransmitted: 1<<32 - 1, NAKsSent: 1, NAKsReceived: 2}}
@@ -53,7 +53,7 @@ func TestStackRates(t *testing.T) {
 			t.Errorf("sample %d: %+v", i, r)
 		}
 	}
-	// The PSNs of another connection are no progress.
+	// The PSNs of another connection do not count as progress.
 	s, err := src.Sample(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestStackRates(t *testing.T) {
 	}
 }
 
-// A datagram is a message. A device that a process has for itself is marked.
+// A datagram counts as a message. A device that only one process can use is marked.
 func TestStackDatagrams(t *testing.T) {
 	a := share.QueuePair{QPN: 0x12, Type: "UD", State: "RTS", Messages: 1<<24 - 1, ReceivedBytes: 100}
 	b := a
@@ -87,7 +87,7 @@ func TestStackDatagrams(t *testing.T) {
 	}
 }
 
-// What cannot be shown is said.
+// A note tells what a sample cannot show.
 func TestStackNotes(t *testing.T) {
 	member := func(r *share.Report) share.Member { return share.Member{PID: 7, Version: "v0.9\x1b[2J", Report: r} }
 	for _, tt := range []struct {
@@ -111,8 +111,8 @@ func TestStackNotes(t *testing.T) {
 	}
 }
 
-// TestStackPretender: what one who pretends to be a process on an address tells does not change the counts of that process, which
-// has the address for itself.
+// TestStackPretender: a process that pretends to be another process on an address does not change the counts of the real one,
+// which has the address exclusively.
 func TestStackPretender(t *testing.T) {
 	real := share.QueuePair{QPN: 0x12, Type: "RC", State: "RTS", Sent: 100, SentBytes: 1000}
 	fake := real

@@ -13,11 +13,11 @@ import (
 
 // Column is a column of the table.
 type Column struct {
-	Name   string // of the head, and of --sort in lower case
+	Name   string // in the head of the table and, in lower case, for --sort
 	Help   string
 	cell   func(*Row) string
-	order  func(a, b *Row) int // the first to show is less; nil: as the cell
-	number bool                // flush right
+	order  func(a, b *Row) int // the sort order; nil: that of the text of the cells
+	number bool                // the cell is aligned at the right
 }
 
 // Columns are all columns in their order.
@@ -39,7 +39,7 @@ var Columns = []Column{
 	{"FLIGHT", "packets in flight", func(r *Row) string { return fmt.Sprint(r.InFlight) }, func(a, b *Row) int { return cmp.Compare(b.InFlight, a.InFlight) }, true},
 }
 
-// rate is a column of a rate. The highest comes first.
+// rate returns a column for a rate. The highest rate is first in the sort order.
 func rate(name, help string, of func(*Rates) float64) Column {
 	return Column{name, help, func(r *Row) string {
 		if r.New {
@@ -62,7 +62,7 @@ func Names() (all []string) {
 	return all
 }
 
-// Sort sorts rows by a column, and those that are equal by their ends, so that they keep their places.
+// Sort sorts rows by a column. Rows with equal cells are sorted by their keys, so that their order does not change between samples.
 func Sort(rows []Row, column int, reverse bool) {
 	c := &Columns[column]
 	slices.SortStableFunc(rows, func(a, b Row) int {
@@ -96,7 +96,7 @@ func device(r *Row) string {
 	return r.Device
 }
 
-// String returns "10.0.0.1 0x12", and "-" for what is not known.
+// String returns the address and the queue pair, like "10.0.0.1 0x12". It leaves out what is not known, and returns "-" if neither is known.
 func (e End) String() string {
 	switch {
 	case e.Addr == "" && e.QPN == 0:
@@ -109,7 +109,7 @@ func (e End) String() string {
 	return fmt.Sprintf("%s %#x", e.Addr, e.QPN)
 }
 
-// number prints a number with three digits at least, where it has them: 0, 0.25, 12.5, 1234, 1.23M.
+// number formats a number with at least three digits, except 0: 0, 0.25, 12.5, 1234, 1.23M.
 func number(v float64) string {
 	switch {
 	case v == 0:
@@ -129,7 +129,7 @@ func number(v float64) string {
 // bars are the heights of a sparkline.
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// Sparkline draws the newest values in so many characters, relative to the highest of them.
+// Sparkline draws the newest values, one for each of width characters, relative to the highest of them.
 func Sparkline(values []float64, width int) string {
 	values = values[max(0, len(values)-width):]
 	most := 0.0
@@ -147,7 +147,7 @@ func Sparkline(values []float64, width int) string {
 	return string(line)
 }
 
-// WriteText prints the rows for people, without a terminal.
+// WriteText prints the rows as a table.
 func WriteText(w io.Writer, s *Sample, rows []Row) error {
 	fmt.Fprintf(w, "%s, %d connections\n", s.Time.Format("15:04:05"), len(rows))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

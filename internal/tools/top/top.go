@@ -1,5 +1,5 @@
-// Package top shows what connections do, sample by sample: those of the processes of this host that have
-// devices, as they tell it, or those of the packets of an interface or a capture.
+// Package top shows the activity of connections, sample by sample. It asks the processes of this host that have
+// devices, or it computes the connections from the packets of an interface or a capture.
 package top
 
 import (
@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Source gives samples.
+// Source provides samples.
 type Source interface {
-	// Sample returns what is known now. io.EOF ends the samples of a capture.
+	// Sample returns the current state. After the last sample of a capture it returns io.EOF.
 	Sample(ctx context.Context) (Sample, error)
 
-	// Title says of what the samples are.
+	// Title describes the source.
 	Title() string
 }
 
@@ -20,7 +20,7 @@ type Source interface {
 type Sample struct {
 	Time        time.Time
 	Connections []Connection
-	Notes       []string // what is missing, and why
+	Notes       []string // each says what is missing in the sample, and why
 }
 
 // End is one end of a connection.
@@ -29,20 +29,20 @@ type End struct {
 	QPN  uint32 `json:"qpn,omitempty"` // 0: not known
 }
 
-// Connection is a queue pair of a process, or what packets between two hosts say of a pair of them.
+// Connection is a queue pair of a process, or a pair of queue pairs whose packets were captured.
 type Connection struct {
 	Key     string `json:"-"` // the same in each sample
 	PID     int    `json:"pid,omitempty"`
 	Program string `json:"program,omitempty"`
 	Device  string `json:"device,omitempty"`    // of a process: the driver, and the interface or address
-	Alone   bool   `json:"exclusive,omitempty"` // the process has that for itself
+	Alone   bool   `json:"exclusive,omitempty"` // no other process can use the interface or address
 	Type    string `json:"type"`
-	State   string `json:"state"` // of a process: of its queue pair; of packets: what they show, see stateOf
+	State   string `json:"state"` // of a process: the state of the queue pair; of captured packets: see stateOf
 	Local   End    `json:"local"`
 	Peer    End    `json:"peer"`
 
 	Counts   `json:"total"`
-	Clock    time.Duration `json:"-"` // when the counts were taken, by a clock of the source; 0: at the time of the sample
+	Clock    time.Duration `json:"-"` // the time of the counts, by a clock of the source; 0: the time of the sample
 	InFlight int           `json:"in_flight"`
 	RTT      float64       `json:"rtt_us,omitempty"` // microseconds; 0: not known
 	Limit    uint64        `json:"limit_bps,omitempty"`
@@ -50,12 +50,12 @@ type Connection struct {
 
 // Counts grow from sample to sample. Bytes are of payload.
 type Counts struct {
-	Sent          uint64 `json:"sent"`     // packets: of processes PSNs of own requests, of packets all from the local end
-	Received      uint64 `json:"received"` // the same of the peer
+	Sent          uint64 `json:"sent"`     // of a process: PSNs of its requests; of captured packets: all packets from the local end
+	Received      uint64 `json:"received"` // the same for the peer
 	SentBytes     uint64 `json:"sent_bytes,omitempty"`
 	ReceivedBytes uint64 `json:"received_bytes,omitempty"`
 	Retransmitted uint64 `json:"retransmitted"`
-	Timeouts      uint64 `json:"timeouts,omitempty"` // ACK timers; packets do not show them
+	Timeouts      uint64 `json:"timeouts,omitempty"` // of the ACK timer; 0 for captured packets, which do not show them
 	NAKs          uint64 `json:"naks"`               // sent and received, without RNR NAKs
 	RNRs          uint64 `json:"rnr_naks"`
 	CNPs          uint64 `json:"cnps"`
@@ -74,8 +74,8 @@ type Rates struct {
 	CNPs          float64 `json:"cnps"`
 }
 
-// since returns the rates between two counts. A count that is lower than before belongs to another
-// connection, or began anew: its rate is 0.
+// since returns the rates between two counts. If a count is lower than before, it belongs to another connection or
+// was reset, and its rate is 0.
 func (c *Counts) since(before *Counts, took time.Duration) (r Rates) {
 	if took <= 0 {
 		return r

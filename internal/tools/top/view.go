@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/internal/tools/nics"
 )
 
-// view is what the terminal shows: a table that is sorted by a column. It owns no goroutine.
+// view is the content of the terminal: a table that is sorted by a column. It starts no goroutine.
 type view struct {
 	title   string
 	meter   Meter
@@ -23,8 +23,8 @@ type view struct {
 	failed  error
 }
 
-// update takes the next sample, unless the view is paused: then the rates go on to be those since
-// the last one that it took.
+// update shows the next sample. If the view is paused, it ignores the sample; the rates after the pause are then computed from
+// the last sample that was shown.
 func (v *view) update(s *Sample) {
 	if v.paused {
 		return
@@ -35,7 +35,7 @@ func (v *view) update(s *Sample) {
 
 func (v *view) sort() { Sort(v.rows, v.column, v.reverse) }
 
-// key handles a key. It returns whether the program is to end.
+// key handles a key. page is the number of rows on the screen. It returns true if the program has to end.
 func (v *view) key(k *tcell.EventKey, page int) (quit bool) {
 	move := 0
 	switch k.Key() {
@@ -99,7 +99,7 @@ var (
 	minSpark = 10
 )
 
-// draw draws everything and returns how many rows have room.
+// draw draws everything and returns how many rows fit on the screen.
 func (v *view) draw(s tcell.Screen) (page int) {
 	s.Clear()
 	width, height := s.Size()
@@ -139,7 +139,7 @@ func (v *view) drawHelp(s tcell.Screen, width, bottom int) {
 	}
 }
 
-// drawTable draws the head and the rows that have room, each with a sparkline of its packets.
+// drawTable draws the head and the rows that fit, each with a sparkline of its packet rate.
 func (v *view) drawTable(s tcell.Screen, width, page int) {
 	v.first = max(0, min(v.first, len(v.rows)-page))
 	shown := v.rows[v.first:min(len(v.rows), v.first+page)]
@@ -174,7 +174,7 @@ func (v *view) drawTable(s tcell.Screen, width, page int) {
 	}
 }
 
-// styleOf marks rows with trouble.
+// styleOf returns the style of a row: connections with errors or retransmissions have a colour.
 func styleOf(r *Row) tcell.Style {
 	switch {
 	case r.State == "ERR" || r.State == "SQE" || r.State == "refused":
@@ -193,7 +193,7 @@ func align(text string, width int, right bool) string {
 	return fmt.Sprintf("%-*s", width, text)
 }
 
-// put writes a text that ends before column end, and for a heading the rest of the line.
+// put writes a text and cuts it at column end. With the style heading, it also fills the rest of the line.
 func put(s tcell.Screen, x, y, end int, text string, style tcell.Style) {
 	for _, r := range text {
 		if x >= end {

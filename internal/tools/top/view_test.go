@@ -98,7 +98,7 @@ func TestViewSorts(t *testing.T) {
 }
 
 func TestViewKeys(t *testing.T) {
-	s := terminal(t, 100, 5) // two rows
+	s := terminal(t, 100, 5) // has space for two rows
 	v := view{column: FindColumn("peer")}
 	v.update(three(0))
 	page := v.draw(s)
@@ -159,8 +159,8 @@ func (s *scripted) Sample(ctx context.Context) (Sample, error) {
 	return *next, nil
 }
 
-// The screen ends by a key, by as many samples as wanted, by the program, and by an error of the source; not by
-// the end of a capture.
+// Show ends after a key, after the number of samples that the caller wants, if the context ends, and with an error of the source. It
+// does not end at the end of a capture.
 func TestShow(t *testing.T) {
 	o := Options{Interval: time.Millisecond}
 	broken := errors.New("the interface is gone")

@@ -2,8 +2,8 @@ package wireshark
 
 import "github.com/goroce/roce/bth"
 
-// field is a field of a header, as Wireshark shows it. It has the same name as in the objects of "rocectl pcap decode
-// --json", if they have it.
+// field is a field of a header, as Wireshark shows it. If the objects of "rocectl pcap decode --json" have the field, it has the
+// same name there.
 type field struct {
 	name  string // roce.NAME in filters
 	label string
@@ -21,10 +21,10 @@ const (
 	decimal show = iota
 	hexadecimal
 	flag  // one bit
-	named // by the table of values of its name
+	named // by the name that values has for it
 )
 
-// header is an extended header: the bit that the opcode table has for it, and its fields.
+// header is an extended header: its bit in the opcode table, and its fields.
 type header struct {
 	set    bth.HeaderSet
 	name   string
@@ -32,7 +32,7 @@ type header struct {
 	fields []field
 }
 
-// base are the fields of the BTH. The opcode is not among them: the plugin adds it by hand.
+// base are the fields of the BTH, without the opcode: roce.lua adds that itself.
 var base = []field{
 	{name: "solicited", label: "Solicited event", at: 1, size: 1, mask: 0x80, show: flag},
 	{name: "mig_req", label: "Migration request", at: 1, size: 1, mask: 0x40, show: flag},

@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// The plugin runs under the Lua of every version of Wireshark, whatever numbers its bit library returns: each says the same of
-// packets of each opcode, and finds the ICRC right, or wrong where it is.
+// The plugin runs under the Lua of each version of Wireshark, whether the bit library returns integers or floats. The text of a
+// packet of each opcode is the same in all versions, and so is the verdict on right and wrong ICRCs.
 func TestLuaVersions(t *testing.T) {
 	plugin := filepath.Join(t.TempDir(), "roce.lua")
 	var text bytes.Buffer

@@ -1,5 +1,5 @@
-// Package wireshark makes a dissector for Wireshark and tshark from the tables of package bth. It knows every packet of
-// this stack, including those that Wireshark's own dissector does not know.
+// Package wireshark generates a dissector for Wireshark and tshark from the tables of package bth. It decodes every packet of
+// this stack, including packets that Wireshark's own dissector does not know.
 package wireshark
 
 import (
@@ -18,7 +18,7 @@ import (
 //go:embed roce.lua
 var code string
 
-// WritePlugin writes the plugin, a Lua file. version is that of the tables, for a comment.
+// WritePlugin writes the plugin, a Lua file. version is the version of the tables. It appears in a comment.
 func WritePlugin(w io.Writer, version string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-- RoCEv2 for Wireshark 4.0 and later. Made by \"rocectl pcap wireshark\", version %s.\n", oneLine(version))
@@ -32,7 +32,7 @@ func WritePlugin(w io.Writer, version string) error {
 	return err
 }
 
-// oneLine removes line ends from a text, which would end its comment.
+// oneLine removes line ends from a text, because they would end the comment.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // writeValues writes the names of values, a table for each field with names.
@@ -75,9 +75,9 @@ func writeHeader(b *strings.Builder, name string, n int, fields []field) {
 	b.WriteString("  } },\n")
 }
 
-// writeOpcodes writes the opcode table. A row has the name, the transport, the numbers of the headers in
-// the table of headers, whether Wireshark's own dissector knows the opcode, and whether rxe computes the
-// ICRC in its own way.
+// writeOpcodes writes the opcode table. A row has the name, the transport, the indices of the headers in
+// the table of headers, their length, whether Wireshark's own dissector knows the opcode, and whether rxe computes a different
+// ICRC for it.
 func writeOpcodes(b *strings.Builder) {
 	b.WriteString("local opcodes = {\n")
 	for i := range 256 {
@@ -98,8 +98,8 @@ func writeOpcodes(b *strings.Builder) {
 	b.WriteString("}\n\n")
 }
 
-// standard reports whether Wireshark's dissector knows an opcode, as of version 4.0: those of edition 1.3
-// of the InfiniBand Architecture, without the CNP.
+// standard reports whether Wireshark's dissector knows an opcode. Version 4.0 knows those of edition 1.3
+// of the InfiniBand Architecture, except for the CNP.
 func standard(op bth.Opcode) bool {
 	const sendOnlyInv = 0x17 // the last one of that edition
 	switch op.Transport() {

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// The plugin has each header of the opcode table, in its order, and the fields of a header are within it.
+// The plugin has each header of the opcode table, in the order of the table, and each field is inside its header.
 func TestHeaders(t *testing.T) {
 	var all bth.HeaderSet
 	for i, h := range extended {
@@ -41,7 +41,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Headers that have a field of the same name share it in the plugin, so it must be the same.
+// Fields of the same name in several headers are one field in the plugin, so they must be equal.
 func TestSharedFields(t *testing.T) {
 	seen := map[string]field{}
 	for _, h := range append([]header{{fields: base}}, extended...) {
@@ -56,7 +56,7 @@ func TestSharedFields(t *testing.T) {
 	}
 }
 
-// A version cannot end its comment.
+// A version with a line break stays in its comment.
 func TestVersionIsAComment(t *testing.T) {
 	var b strings.Builder
 	if err := WritePlugin(&b, "v1\nerror()"); err != nil {

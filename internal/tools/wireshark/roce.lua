@@ -78,7 +78,7 @@ local function ones(s, ...)
   return s
 end
 
--- innermost returns the last of the IP headers of the frame, and whether it is of IPv6: in a tunnel there are several.
+-- innermost returns the last IP header of the frame, and whether it is an IPv6 header. In a tunnel there are several IP headers.
 local function innermost()
   local found, v6 = nil, false
   for _, f in ipairs({ ip4() }) do
@@ -90,7 +90,7 @@ local function innermost()
   return found, v6
 end
 
--- icrc_register returns the CRC register after the headers below the BTH, or nil if they are not to be had.
+-- icrc_register returns the CRC register after the headers below the BTH, or nil if these headers are not available.
 local function icrc_register()
   local ip, v6 = innermost()
   local all = { udp() }
@@ -108,7 +108,7 @@ local function icrc_register()
   return crc_update(crc_update(c, head), ones(datagram, 6, 7))
 end
 
--- unsigned makes a number that the bit library returns comparable.
+-- unsigned converts a number of the bit library, which may be negative, to an unsigned one.
 local function unsigned(n) return n < 0 and n + 4294967296 or n end
 
 -- verdict returns 0 wrong, 1 right, 2 not verified, 3 the quirk of rxe.
@@ -120,7 +120,7 @@ local function verdict(tvb, row)
   local body, stored = tvb:raw(0, n), tvb(n, ICRC_LEN):le_uint()
   c = crc_update(c, ones(body, 4))
   if unsigned(bnot(c)) == stored then return 1 end
-  -- It feeds the headers of a FLUSH twice, the second time with all of their bits.
+  -- rxe feeds the headers of a FLUSH into the CRC twice, the second time without masking any bits.
   if row.quirk and unsigned(bnot(crc_update(c, body:sub(1, row.len)))) == stored then return 3 end
   return 0
 end
@@ -143,7 +143,7 @@ local function add_field(tree, tvb, at, f)
   return f[7] .. (f[6] == "hex" and string.format(" 0x%x", v) or string.format(" %d", v))
 end
 
--- add_header shows a header and adds what the Info column says of it to words.
+-- add_header shows a header, and appends the texts of its fields for the Info column to words.
 local function add_header(tree, tvb, at, h, words)
   local sub = tree:add(fields.header, tvb(at, h.len)):set_text(h.name)
   for _, f in ipairs(h.fields) do
@@ -179,7 +179,7 @@ local function add_icrc(tree, tvb, row)
   return v
 end
 
--- dissect shows a packet and returns what the Info column says of it.
+-- dissect shows a packet and returns its text for the Info column.
 local function dissect(tvb, root)
   local tree = root:add(roce, tvb())
   local op = tvb(0, 1):uint()
@@ -216,7 +216,7 @@ local function dissect(tvb, root)
   end
   tree:add(fields.payload_len, n):set_generated()
   if n > 0 then
-    words[#words + 1] = string.format("payload %d", n) -- of some versions the bit library returns floats
+    words[#words + 1] = string.format("payload %d", n) -- the bit library of some versions returns floats
     local there = math.min(n, tvb:len() - at)
     if there > 0 then tree:add(fields.payload, tvb(at, there)) end
   end
@@ -229,7 +229,7 @@ end
 local port = DissectorTable.get("udp.port")
 local own = port:get_dissector(4791) -- Wireshark's
 
--- The names that Wireshark's dissector gives the protocol of a packet without a protocol above.
+-- The names in the Protocol column if Wireshark's dissector finds no protocol above RDMA.
 local plain = { RRoCE = true, InfiniBand = true }
 
 function roce.dissector(tvb, pinfo, root)
@@ -238,7 +238,7 @@ function roce.dissector(tvb, pinfo, root)
   local row = opcodes[tvb(0, 1):uint()]
   local above = false
   if roce.prefs.inner and own and row and row.standard and tvb:reported_len() >= row.len + ICRC_LEN then
-    -- It raises an error where the capture has cut a packet.
+    -- Wireshark's dissector raises an error if the capture has cut the packet.
     local whole = pcall(own.call, own, tvb, pinfo, root)
     above = whole and (tvb(5, 3):uint() == 1 or not plain[tostring(pinfo.cols.protocol)])
   end

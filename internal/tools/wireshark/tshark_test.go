@@ -123,8 +123,8 @@ func (c *capture) packet(op bth.Opcode, v6 bool, payload int) []byte {
 // renamed are the fields of the plugin that have another name in the objects of dissect.
 var renamed = map[string]string{"payload_len": "payload"}
 
-// compare lets tshark and dissect look at the capture, and compares every field of every packet. It
-// returns how many packets had each opcode.
+// compare decodes the capture with tshark and with dissect, and compares each field of each packet. It
+// returns the number of packets of each opcode.
 func (c *capture) compare(tshark func(...string) string) map[bth.Opcode]int {
 	if err := c.w.Close(); err != nil {
 		c.t.Fatal(err)
@@ -177,9 +177,9 @@ func (c *capture) compare(tshark func(...string) string) map[bth.Opcode]int {
 				if !p.Cut {
 					expected = fmt.Sprint(p.Frame.ICRC())
 				}
-			case "tver", "ee_context", "dc_key", "mtu": // dissect leaves them out
+			case "tver", "ee_context", "dc_key", "mtu": // dissect does not print these
 				continue
-			case "fecn", "becn": // dissect leaves zeros out
+			case "fecn", "becn": // dissect does not print zeros of these
 				expected = canonical(strconv.FormatBool(want[key] == "true"))
 			}
 			if got != expected {
@@ -239,8 +239,8 @@ func verdict(p *dissect.Packet) string {
 	return "0"
 }
 
-// tshark with the plugin decodes every packet like this stack: of each opcode, over IPv4 and IPv6, with right and wrong
-// ICRCs, whole and cut.
+// tshark with the plugin decodes packets as this stack does: of each opcode, over IPv4 and IPv6, with right and wrong ICRCs, whole
+// and cut.
 func TestEveryOpcode(t *testing.T) {
 	tshark := needTshark(t)
 	c := newCapture(t)
@@ -271,7 +271,7 @@ func TestEveryOpcode(t *testing.T) {
 	}
 }
 
-// The same for the captures of Linux and of this stack.
+// tshark with the plugin decodes the captures of Linux and of this stack as this stack does.
 func TestCaptures(t *testing.T) {
 	tshark := needTshark(t)
 	c := newCapture(t)
@@ -287,7 +287,7 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// The text for people: the Info column, management datagrams by Wireshark's own dissector, notes.
+// The plugin fills the Info column, gives management datagrams to Wireshark's own dissector, and adds notes.
 func TestInfo(t *testing.T) {
 	tshark := needTshark(t)
 	c := newCapture(t)

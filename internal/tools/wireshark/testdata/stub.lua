@@ -1,7 +1,7 @@
--- As much of Wireshark's Lua API as the plugin needs, to run it under another Lua than that of the tshark at hand.
--- lua stub.lua PLUGIN KIND reads packets from standard input, a line each: the lengths of the IP header's offset and of the UDP
--- header's, whether it is IPv6, and the frame in hexadecimal. It prints the Info column and the verdict on the ICRC. KIND says
--- what the bit library returns: integer, or float, as versions of it differ.
+-- This is the part of Wireshark's Lua API that the plugin needs. It runs the plugin under other versions of Lua than that of the
+-- installed tshark. "lua stub.lua PLUGIN KIND" reads packets from standard input, one on a line: the offset of the IP header, the
+-- offset of the UDP header, whether the packet is IPv6, and the frame in hexadecimal. It prints the verdict on the ICRC and the Info
+-- column. KIND is the kind of numbers that the bit library returns, integer or float, because versions of Lua differ.
 
 local function normal(n) -- to a signed number of 32 bits, as BitOp does
   n = n % 4294967296
@@ -20,7 +20,7 @@ bit = {}
 for name, f in pairs({ band = raw.band, bxor = raw.bxor, bnot = raw.bnot, rshift = raw.rshift }) do
   bit[name] = function(a, b) return normal(f(a % 4294967296, b and b % 4294967296)) end
 end
-bit32, unpack = nil, nil -- which Lua 5.4 lacks
+bit32, unpack = nil, nil -- Lua 5.4 does not have them
 
 local function maker(kind) return function(filter, ...) return { kind = kind, filter = filter } end end
 ProtoField = setmetatable({}, { __index = function(_, kind) return maker(kind) end })
