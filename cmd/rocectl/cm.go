@@ -21,7 +21,7 @@ func cmCommand() *cobra.Command {
 		"Talk to the RDMA connection managers of peers.", cmProbeCommand(), cmRejectCommand())
 }
 
-// errNotAccepted makes the exit code 1. The output has the reason.
+// errNotAccepted sets the exit code to 1 without an error line, because the output has the reason.
 var errNotAccepted = errors.New("not accepted")
 
 func cmProbeCommand() *cobra.Command {
@@ -33,18 +33,18 @@ func cmProbeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "probe HOST:PORT",
 		Short: "Ask whether a listener accepts connections",
-		Long: `Connect to a listener of the RDMA connection manager and disconnect at once; say
+		Long: `Connect to a listener of the RDMA connection manager and disconnect at once. Print
 whether the peer accepted, rejected (and why), or did not answer. Exits with 0
-only if it accepted.
+only if the peer accepted.
 
-Common reasons: 8, no program listens on the port; 28, the application refused, or
-the peer's kernel found no route back.
+Common reasons of a rejection: 8, no program listens on the port; 28, the application
+rejected the connection, or the peer's kernel found no route to this host.
 ` + deviceHelp,
 		Example: `  rocectl cm probe 10.0.0.2:7174
   rocectl cm probe --json --dev eth0 [fd00::2]:7471`,
 		Args: arguments(1, 1),
 	}
-	c.Flags().DurationVarP(&wait, "wait", "w", 15*time.Second, "give up after this")
+	c.Flags().DurationVarP(&wait, "wait", "w", 15*time.Second, "give up after this time")
 	c.Flags().StringVar(&private, "private", "", "private data for the application, at most 56 bytes")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	dev := addDeviceFlags(c)

@@ -22,10 +22,10 @@ func cmRejectCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reject [-s ADDR] -p PORT",
 		Short: "Reject every connection",
-		Long: `Listen on a port of the RDMA connection manager and reject every connection, as
-an application that does not want it: reason 28. Requests for UD queue pairs are
-rejected, too: status 2. For testing clients. Ends after -C of them, or at an
-interrupt.
+		Long: `Listen on a port of the RDMA connection manager and reject every connection, with
+the reason of an application that does not want it (28). Requests for UD queue pairs
+are rejected, too, with status 2. This tests clients. It ends after -C rejections, or
+when it is interrupted.
 ` + deviceHelp,
 		Example: `  rocectl cm reject -p 7471
   rocectl cm reject -s 10.0.0.1 -p 7174 -C 1 --private "go away"`,
@@ -33,7 +33,7 @@ interrupt.
 	}
 	c.Flags().StringVarP(&end.host, "server", "s", "", "address to listen on (default: any)")
 	c.Flags().Uint16VarP(&end.port, "port", "p", 0, "port to listen on (default: any)")
-	c.Flags().IntVarP(&count, "count", "C", 0, "connections to reject (0: until interrupted)")
+	c.Flags().IntVarP(&count, "count", "C", 0, "number of connections to reject (0: until interrupted)")
 	c.Flags().StringVar(&private, "private", "", "private data for the peer's application, at most 148 bytes (UD: the first 136)")
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -12,9 +12,10 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-const completionHelp = `Print a script that teaches a shell the commands, flags and values of rocectl.
+const completionHelp = `Print a script with which a shell completes the commands, flags and values of rocectl.
 
-bash (needs the package bash-completion), for this shell and for all later ones:
+bash (needs the package bash-completion); the first line is for this shell, the second
+for all later ones:
   source <(rocectl completion bash)
   rocectl completion bash > /etc/bash_completion.d/rocectl
 
@@ -55,7 +56,7 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-// Values that a shell offers for flags, by the flag's name.
+// flagValues returns the values that a shell offers for a flag, by the flag's name.
 var flagValues = map[string]func() []string{
 	"dev":         machine.InterfaceNames,
 	"ib-dev":      machine.InterfaceNames,
@@ -67,11 +68,10 @@ var flagValues = map[string]func() []string{
 	"atomic_type": func() []string { return []string{"FETCH_AND_ADD", "CMP_AND_SWAP"} },
 }
 
-// Flags whose value is a file.
+// fileFlags names the flags whose value is a file.
 var fileFlags = []string{"capture", "captures", "html", "out", "dir", "lib", "log", "rules", "script"}
 
-// addCompletions adds completions to c and its subcommands: the values of flags, and files only where a
-// file is possible.
+// addCompletions adds completions to c and its subcommands: the values of flags, and files for flags and arguments that are files.
 func addCompletions(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(fileFlags, f.Name) {
@@ -83,7 +83,7 @@ func addCompletions(c *cobra.Command) {
 			values = func() []string { return conform.Peers }
 		}
 		if f.Name == "link" && (c.Flags().Lookup("dev") == nil || c.Name() == "run") {
-			values = roce.InterfaceDrivers // a NIC on an interface
+			values = roce.InterfaceDrivers // the command opens a NIC on an interface, so "mem" is not possible
 		}
 		if values != nil {
 			complete = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -91,7 +91,7 @@ func addCompletions(c *cobra.Command) {
 			}
 		}
 		if err := c.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
-			panic(err) // only a flag that c does not have, or a second call
+			panic(err) // c does not have the flag, or has a completion for it already
 		}
 	})
 	switch {

@@ -30,23 +30,24 @@ import (
 	"github.com/goroce/roce/verify"
 )
 
-const conformHelp = `Test a live RoCE peer, and print a report card: operations of all kinds on a sound
-network, the same with faults in the path, and scripts. Every packet of the peer is
-judged by the rules of the standard (pcap verify). The card has the verdicts, ladders of
-what went wrong, the times of the peer, and what could not be judged and why.
+const conformHelp = `Test a live RoCE peer, and print a report card. The test has operations of all kinds
+without faults, the same operations with faults in the path, and scripts. It judges each packet
+of the peer by the rules of the standard, as "rocectl pcap verify". The card has the verdicts,
+sequence diagrams of the failures, the response times of the peer, and what could not be judged
+and why.
 
-An adapter or a kernel is tested through programs that everybody has: with --peer perftest
-the servers of perftest, with --peer rping one server of rping. --commands prints what to
-start there. "rocectl conform --serve" is a peer that can do everything: this stack on
-another host, or whatever speaks its control protocol (docs/conform.md). The faults are
-made at this end of the wire, so nothing stands in between, and nothing is changed on either
-host. --rules adds experiments: rule files of rocectl impair.
+The peer can be an adapter or a kernel with common programs: with --peer perftest the servers of
+perftest, with --peer rping one server of rping. --commands prints the commands for the peer's
+host. "rocectl conform --serve" is a peer for all steps: this stack on another host, or any
+program with its control protocol (docs/conform.md). This end of the connection makes the faults,
+so the test needs no host in between and changes nothing on either host. --rules adds
+experiments: rule files of "rocectl impair".
 
 --self needs no other host: it tests this stack, in this process, over UDP sockets of the
-loopback.
+loopback interface.
 
-Exits with 0 if the peer passes, with 3 if there are only warnings, and with 1 if it fails or
-could not be tested to the end.`
+Exits with 0 if the peer passes, with 3 if there are only warnings, and with 1 if the peer fails
+or the test does not come to its end.`
 
 // conformFlags are the flags of "conform".
 type conformFlags struct {
@@ -74,25 +75,25 @@ func conformCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.BoolVar(&f.serve, "serve", false, "be the peer; HOST is the address to listen on")
 	fl.BoolVar(&f.self, "self", false, "test this stack, in this process")
-	fl.StringVar(&f.cfg.Peer, "peer", conform.PeerServe, "what the peer runs: "+usage.OrList(conform.Peers))
-	fl.Uint16VarP(&f.cfg.Port, "port", "p", 0, "port of the peer: of TCP and the connection manager; of perftest's first server; of rping (0: "+fmt.Sprint(conform.DefaultPort)+", 18600, 7174)")
-	fl.BoolVar(&f.commands, "commands", false, "print what to start on the peer's host")
-	fl.StringVar(&f.peerArgs, "peer-args", "", "more `ARGUMENTS` for these commands, as \"-x 1\" for the GID of perftest")
+	fl.StringVar(&f.cfg.Peer, "peer", conform.PeerServe, "program that the peer runs: "+usage.OrList(conform.Peers))
+	fl.Uint16VarP(&f.cfg.Port, "port", "p", 0, "port of the peer's control server, of perftest's first server, or of rping (0: "+fmt.Sprint(conform.DefaultPort)+", 18600, 7174)")
+	fl.BoolVar(&f.commands, "commands", false, "print the commands for the peer's host")
+	fl.StringVar(&f.peerArgs, "peer-args", "", "more `ARGUMENTS` for these commands, for example \"-x 1\" for the GID index of perftest")
 	fl.BoolVar(&f.list, "list", false, "list the steps")
 	fl.StringVar(&f.only, "only", "", "only steps whose names match this `REGEXP`")
-	fl.StringArrayVar(&f.rules, "rules", nil, "rule `FILE` of rocectl impair, one more experiment (repeatable)")
-	fl.StringVar(&f.cfg.Kind, "kind", "", "what scripts take the peer for: us, rxe-6.12 or another word (default: what it says, or adapter)")
-	fl.StringArrayVar(&f.scripts, "script", nil, "script `FILE` of rocectl script, one more (repeatable)")
-	fl.IntVar(&f.cfg.MTU, "mtu", 0, "path MTU (0: the largest that both ends can)")
+	fl.StringArrayVar(&f.rules, "rules", nil, "add the rule `FILE` of rocectl impair as an experiment (repeatable)")
+	fl.StringVar(&f.cfg.Kind, "kind", "", "kind of the peer for scripts: us, rxe-6.12 or another word (default: what the peer reports, or adapter)")
+	fl.StringArrayVar(&f.scripts, "script", nil, "add the script `FILE` of rocectl script (repeatable)")
+	fl.IntVar(&f.cfg.MTU, "mtu", 0, "path MTU (0: the largest that both ends support)")
 	fl.DurationVar(&f.cfg.Limit, "limit", 30*time.Second, "longest time of a step")
-	fl.DurationVar(&f.cfg.Wait, "wait", 5*time.Second, "how long to wait for a server that is not there yet")
+	fl.DurationVar(&f.cfg.Wait, "wait", 5*time.Second, "how long to wait until the peer's server is started")
 	fl.StringVar(&f.cfg.Captures, "captures", "", "write the packets of each step to the folder `DIR`")
-	fl.StringVar(&f.html, "html", "", "write the card as a page to `FILE`")
+	fl.StringVar(&f.html, "html", "", "write the card as an HTML page to `FILE`")
 	fl.StringVar(&f.junit, "junit", "", "write the card as JUnit's XML to `FILE`")
 	fl.BoolVar(&f.asJSON, "json", false, "print the card as one JSON object")
-	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
+	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures like other findings")
 	fl.DurationVar(&f.cfg.CNP, "cnp-interval", 0, "least time between two CNPs (0: any)")
-	fl.StringVar(&f.cnpScope, "cnp-scope", string(verify.ByQueuePair), "what CNPs are paced by: qp, addresses, destination or port")
+	fl.StringVar(&f.cnpScope, "cnp-scope", string(verify.ByQueuePair), "CNPs are paced per: qp, addresses, destination or port")
 	f.dev = addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := f.validate(); err != nil {
@@ -116,11 +117,11 @@ func (f *conformFlags) validate() (err error) {
 	}
 	switch {
 	case f.dev.Link == machine.LinkMem:
-		return usage.Errorf("--link mem: the peer is another process; --self tests this stack in this one")
+		return usage.Errorf("--link mem: the peer must be another process; --self tests this stack in this process")
 	case f.dev.Polled:
 		return usage.Errorf("--poll: the device must answer while nobody polls it")
 	case f.dev.Capture != "" && !f.serve:
-		return usage.Errorf("--capture: each step has a capture of its own, see --captures")
+		return usage.Errorf("--capture: each step has its own capture, see --captures")
 	case f.serve && (f.self || f.list || f.commands):
 		return usage.Errorf("--serve excludes --self, --list and --commands")
 	case f.cfg.Limit <= 0 || f.cfg.Wait < 0 || f.cfg.CNP < 0:
@@ -159,10 +160,10 @@ func (f *conformFlags) validate() (err error) {
 	return usage.OneOf("--peer", f.cfg.Peer, conform.Peers...)
 }
 
-// software is what this program calls itself.
+// software returns the name and version of this program.
 func software() string { return "rocectl " + thisVersion().Version }
 
-// runServe is the peer.
+// runServe runs the peer's server.
 func (f *conformFlags) runServe(c *cobra.Command, args []string) error {
 	port := f.cfg.Port
 	if port == 0 {
@@ -201,7 +202,7 @@ func (f *conformFlags) run(c *cobra.Command, args []string) error {
 		}
 		defer stop()
 	case len(args) == 0:
-		return usage.Errorf("the address of the peer is missing, or --self")
+		return usage.Errorf("the address of the peer is missing: give HOST or --self")
 	default:
 		var err error
 		if f.cfg.Host, err = resolve(ctx, args[0]); err != nil {
@@ -242,11 +243,11 @@ func (f *conformFlags) run(c *cobra.Command, args []string) error {
 	return errors.Join(f.write(c.OutOrStdout(), card), outcome(card, err))
 }
 
-// wire opens the way of scripts to the peer.
+// wire opens a wire to the peer for scripts.
 func (f *conformFlags) wire(ctx context.Context, quiet time.Duration) (*script.Wire, error) {
 	w := scripted.WireConfig{Dev: f.dev.Dev, Link: f.dev.Link, Peer: f.cfg.Host, Quiet: quiet}
 	switch {
-	case f.cfg.Host.IsLoopback() && f.cfg.Host.Is4(): // which no interface leads to
+	case f.cfg.Host.IsLoopback() && f.cfg.Host.Is4(): // no Ethernet interface leads there, so scripts use a UDP socket
 		p, own, err := openFree(1, func(a netip.Addr) (link.Port, error) { return udp.Open(udp.Config{Addr: a}) })
 		if err != nil {
 			return nil, err
@@ -258,7 +259,7 @@ func (f *conformFlags) wire(ctx context.Context, quiet time.Duration) (*script.W
 	return scripted.OpenWire(ctx, w)
 }
 
-// outcome is the error of a command with a card.
+// outcome returns the error of a command that has printed a card. err is the error of the test.
 func outcome(card *conform.Card, err error) error {
 	switch {
 	case err != nil:
@@ -273,7 +274,7 @@ func outcome(card *conform.Card, err error) error {
 	return errors.New("the peer fails")
 }
 
-// write prints the card, and writes the files that were asked for.
+// write prints the card, and writes the files that the flags name.
 func (f *conformFlags) write(out io.Writer, card *conform.Card) error {
 	for _, file := range []struct {
 		name  string
@@ -296,11 +297,11 @@ func (f *conformFlags) write(out io.Writer, card *conform.Card) error {
 	return card.WriteText(out)
 }
 
-// lineRate is the rate of the line in Gb/s where congestion control is on only to have notifications.
+// lineRate is the line rate in Gb/s for congestion control that is on only because the test needs congestion notification packets.
 const lineRate = 10
 
-// openFree opens something that wants an address for itself, on the first free one of 127.0.third.0/24. It leaves out the
-// address that all programs take.
+// openFree calls open with the addresses of 127.0.third.0/24 until one is free, because open needs an address exclusively. It starts
+// at .2, because other programs use 127.0.0.1.
 func openFree[T any](third byte, open func(netip.Addr) (T, error)) (v T, at netip.Addr, err error) {
 	for last := byte(2); last < 32; last++ {
 		at = netip.AddrFrom4([4]byte{127, 0, third, last})
@@ -313,7 +314,7 @@ func openFree[T any](third byte, open func(netip.Addr) (T, error)) (v T, at neti
 
 // startSelf starts a peer in this process.
 func (f *conformFlags) startSelf(ctx context.Context) (stop func(), err error) {
-	options := roce.Options{Congestion: &roce.DCQCN{LineRate: lineRate * qp.Gbps}} // so that it sends CNPs
+	options := roce.Options{Congestion: &roce.DCQCN{LineRate: lineRate * qp.Gbps}} // the peer sends CNPs only with congestion control
 	d, host, err := openFree(0, func(a netip.Addr) (*roce.Device, error) {
 		return roce.OpenAddr(a, roce.InterfaceConfig{Options: options, Exclusive: true})
 	})

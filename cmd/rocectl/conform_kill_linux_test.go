@@ -24,8 +24,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// start runs the command as a process of its own, in the namespace of a side or, without one, in that of the test. It returns
-// once the process has said a text; at once, if the text is empty.
+// start runs the command in a separate process, in the namespace of a side, or in the namespace of the test if at is nil. It returns
+// when the process has printed text, and at once if text is "".
 func start(t *testing.T, at *netlab.Side, text string, args ...string) (*process, *announced) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
@@ -60,19 +60,19 @@ func start(t *testing.T, at *netlab.Side, text string, args ...string) (*process
 	return p, said
 }
 
-// process is one that a test has started. ended has its result, once, and is closed then.
+// process is a process that a test has started. ended gets its result once and is closed after that.
 type process struct {
 	*os.Process
 	ended chan error
 }
 
-// kill ends the process by SIGKILL.
+// kill ends the process with SIGKILL.
 func (p *process) kill() {
 	p.Kill()
 	<-p.ended
 }
 
-// endServer interrupts a server, and returns what it has said.
+// endServer interrupts a server, and returns its output.
 func endServer(t *testing.T, p *process, said *announced) string {
 	t.Helper()
 	p.Signal(os.Interrupt)
@@ -82,7 +82,7 @@ func endServer(t *testing.T, p *process, said *announced) string {
 	return said.String()
 }
 
-// eventually waits until something is so.
+// eventually waits until is returns true. what describes the condition if the test fails.
 func eventually(t *testing.T, what func() string, is func() bool) {
 	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
@@ -115,7 +115,7 @@ func listed(t *testing.T, at *netlab.Side) (all []nics.Process) {
 	return all
 }
 
-// queuePairs counts those of the processes of a side, and their connections.
+// queuePairs returns the number of queue pairs and connections of all processes of a side.
 func queuePairs(t *testing.T, at *netlab.Side) (n int) {
 	t.Helper()
 	for _, p := range listed(t, at) {
@@ -126,7 +126,7 @@ func queuePairs(t *testing.T, at *netlab.Side) (n int) {
 	return n
 }
 
-// holdings lists what a process has open and what shared memory it maps.
+// holdings lists the open files of a process, and the shared memory and sockets that it maps.
 func holdings(t *testing.T, pid int) (all []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", pid)
@@ -152,7 +152,8 @@ func holdings(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-// stallRules is a rule file by which nothing that the tester or the peer sends on a connection arrives: a step with it ends when the retries have run out.
+// stallRules writes a rule file that drops each packet of connections in both directions. A step with this file ends when the retries
+// are exhausted.
 func stallRules(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "stall.yaml")
@@ -162,7 +163,7 @@ func stallRules(t *testing.T) string {
 	return name
 }
 
-// conformAt tests a peer from a side.
+// conformAt runs a test of a peer in the namespace of a side.
 func conformAt(t *testing.T, at, peer *netlab.Side, args ...string) (int, string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -173,12 +174,12 @@ func conformAt(t *testing.T, at, peer *netlab.Side, args ...string) (int, string
 	return code, out.String()
 }
 
-// A tester that is killed in the middle of a step leaves nothing: its host is as it was, and the server has given back what it had for it, says so,
-// and serves the next tester.
+// A tester that is killed in the middle of a step leaves nothing behind: its host is as before. The server releases the tester's objects,
+// logs this, and serves the next tester.
 func TestConformTesterKilled(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	server, said := start(t, a, "listening on ", "conform", "--serve", "--link", "raw", a.IP4.String())
-	if code, out := conformAt(t, b, a, "--only", "^clean/send/tester$"); code != exitOK { // what is opened once and kept, is open now
+	if code, out := conformAt(t, b, a, "--only", "^clean/send/tester$"); code != exitOK { // from now on the server has the files open that it keeps
 		t.Fatalf("exit status %d\n%s", code, out)
 	}
 	eventually(t, says("the server has closed the queue pairs of the first tester"), func() bool { return queuePairs(t, a) == 0 })
@@ -208,7 +209,8 @@ func TestConformTesterKilled(t *testing.T) {
 	}
 }
 
-// A server that is killed in the middle of a step leaves nothing. The tester says that the peer is gone, and its next test, of the next server, passes.
+// A server that is killed in the middle of a step leaves nothing behind. The tester reports that the peer is gone, and its next test, with a new
+// server, passes.
 func TestConformServerKilled(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	before := state(t, a)
@@ -237,7 +239,7 @@ func TestConformServerKilled(t *testing.T) {
 	}
 }
 
-// A server that hangs in the middle of a step costs no more than the limit. When it goes on, it serves the next tester.
+// If a server hangs in the middle of a step, the step ends at the limit. When the server continues, it serves the next tester.
 func TestConformServerHangs(t *testing.T) {
 	near, far := linktest.Loopback(71), linktest.Loopback(72)
 	server, said := start(t, nil, "listening on ", "conform", "--serve", "--link", "udp", far.String())
@@ -262,7 +264,7 @@ func TestConformServerHangs(t *testing.T) {
 		return conform.Device{Device: d.Device, Close: d.Close}, nil
 	}
 	card, err := conform.Run(t.Context(), c)
-	packets.Store(1 << 20) // it is not stopped again, should the limit have come first
+	packets.Store(1 << 20) // so that the server is not stopped in the next test, if the step has ended before its third packet
 	server.Signal(syscall.SIGCONT)
 	if err != nil || card.Verdict != conform.Fail || !strings.Contains(strings.Join(card.Steps[0].Why, " "), "did not end within 500ms") {
 		t.Errorf("%v, %+v", err, card)

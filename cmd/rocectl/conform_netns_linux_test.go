@@ -37,8 +37,8 @@ func conformServer(t *testing.T, at *netlab.Side, link string) (stop func()) {
 	}
 }
 
-// Over AF_XDP at both ends the operations, faults, and scripts pass, and the card has the headers. The scripts are played over a packet socket of the
-// same interface.
+// With AF_XDP at both ends operations, faults and scripts pass, and the rules of the IP header are judged. The scripts use a packet socket
+// of the same interface.
 func TestConformOverXDP(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	stop := conformServer(t, a, "xdp")
@@ -49,8 +49,8 @@ func TestConformOverXDP(t *testing.T) {
 	}
 }
 
-// Over packet sockets between two namespaces the card has the headers, and marks on single packets. An interface of the tester that is removed ends the test with
-// an error that says so.
+// Over packet sockets between two namespaces the rules of the IP header are judged, and single packets can be marked. If the tester's interface is
+// removed, the test ends with an error about the tester's own device.
 func TestConformOnInterfaces(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	stop := conformServer(t, a, "raw")

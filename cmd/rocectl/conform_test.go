@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// The test of this stack by itself passes, and writes the card in all forms.
+// conform --self passes and writes the card in all forms.
 func TestConformSelf(t *testing.T) {
 	dir := t.TempDir()
 	page, junit, captures := filepath.Join(dir, "card.html"), filepath.Join(dir, "card.xml"), filepath.Join(dir, "steps")
@@ -45,9 +45,9 @@ func TestConformSelf(t *testing.T) {
 	}
 }
 
-// A peer in another process, and a rule file and a script of one's own.
+// conform tests the server of conform --serve with a rule file and a script of the user.
 func TestConformServe(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.77:0") // a port that is free
+	l, err := net.Listen("tcp", "127.0.0.77:0") // finds a free port
 	if err != nil {
 		t.Skipf("the loopback has one address here: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestConformServe(t *testing.T) {
 	}
 }
 
-// What cannot work is said before anything is opened, and peers that are not there in a line.
+// Impossible flags are usage errors, and a peer that does not answer gives an error of one line.
 func TestConformUsage(t *testing.T) {
 	for _, test := range []struct {
 		args string
@@ -131,8 +131,8 @@ func TestConformUsage(t *testing.T) {
 	}
 }
 
-// The card in docs/conform.md has the peer, the sections, the steps and their verdicts that the command above it prints. The rest depends on
-// how busy the machine is.
+// The card in docs/conform.md has the same peer, sections, steps and verdicts as the output of the command above it. The rest is not compared,
+// because it depends on the load of the machine.
 func TestConformPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/conform.md")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestConformPage(t *testing.T) {
 			printed = append(printed, m)
 		}
 	}
-	// Whether the peer needed a probe, which is an extension, is a matter of chance.
+	// The peer sends a probe, which is an extension, only in some runs.
 	probes := func(s string) bool { return strings.HasPrefix(s, "Known departures") }
 	shown, printed = slices.DeleteFunc(shown, probes), slices.DeleteFunc(printed, probes)
 	if !slices.Equal(shown, printed) || len(shown) < 20 {

@@ -22,7 +22,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// accepts checks that rocectl takes the words behind its name.
+// accepts checks that rocectl accepts a command line. words are the words after its name.
 func accepts(t *testing.T, words []string) {
 	t.Helper()
 	c, args, err := newRoot().Find(words)
@@ -37,7 +37,7 @@ func accepts(t *testing.T, words []string) {
 	}
 }
 
-// The examples for containers give rocectl flags that it has, and name files that make dist and scripts make.
+// The examples for containers use flags that rocectl has, and files that exist or that scripts/dist makes.
 func TestContainerExamples(t *testing.T) {
 	docker := read(t, "docs/containers/Dockerfile")
 	var entry, cmd []string

@@ -18,11 +18,11 @@ func demoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "See two software NICs at work; needs no privilege",
-		Long: `Two software NICs on a wire in this process, or with --link udp on UDP sockets
-of this host, connect through the connection manager, do every operation, and do it
-all again while packets get lost. The demo verifies all data, measures latencies,
-shows a READ packet by packet, and writes a capture. It takes a second or two and
-needs no privilege.`,
+		Long: `Connect two software NICs in this process through the connection manager, over a
+simulated wire or with --link udp over UDP sockets of this host. The demo executes each
+operation, and executes it again while packets get lost. It verifies all data, measures
+latencies, shows a READ packet by packet, and writes a capture. It takes a few seconds
+and needs no privilege.`,
 		Example: `  rocectl demo
   rocectl demo --link udp
   rocectl demo --loss 0.2 --rounds 20 --capture /tmp/bad.pcapng`,
@@ -52,7 +52,7 @@ needs no privilege.`,
 	f := c.Flags()
 	f.SortFlags = false
 	f.IntVar(&cfg.Rounds, "rounds", cfg.Rounds, "rounds of each operation")
-	f.Float64Var(&cfg.Loss, "loss", cfg.Loss, "share of packets lost each way in the second part")
+	f.Float64Var(&cfg.Loss, "loss", cfg.Loss, "share of packets lost in each direction in the second part")
 	f.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "seed of the losses")
 	f.StringVar(&cfg.Capture, "capture", cfg.Capture, "write all packets to `FILE`, .pcap or .pcapng (\"\": none)")
 	f.StringVar(&cfg.Link, "link", demo.LinkMem, "mem: a wire in this process; udp: UDP sockets of this host")
@@ -60,8 +60,8 @@ needs no privilege.`,
 	return c
 }
 
-// writable returns a file that can be written: name, or name in the folder for temporary files, or a new
-// name there, or "" if none can be written.
+// writable returns the name of a file that can be written: name, or name in the folder for temporary files, or a new name in that
+// folder. It returns "" if none can be written.
 func writable(name string) string {
 	for _, path := range []string{name, filepath.Join(os.TempDir(), name)} {
 		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644); err == nil {
@@ -78,8 +78,8 @@ func writable(name string) string {
 	return f.Name()
 }
 
-// headings returns a function for headings on standard output: it makes them bold on a terminal,
-// unless NO_COLOR is set (https://no-color.org). Elsewhere it returns its argument.
+// headings returns a function for headings on standard output. On a terminal the function makes them bold, unless NO_COLOR is set
+// (https://no-color.org). Otherwise it returns its argument.
 func headings() func(string) string {
 	info, err := os.Stdout.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"

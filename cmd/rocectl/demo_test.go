@@ -49,7 +49,7 @@ func TestDemoFindsAPlaceForItsCapture(t *testing.T) {
 	if got := writable(name); got != name {
 		t.Errorf("writable folder: %q", got)
 	}
-	// A folder of that name cannot be opened for writing, by root neither.
+	// Nobody can open a folder for writing, not even root.
 	os.Remove(name)
 	if err := os.Mkdir(name, 0o700); err != nil {
 		t.Fatal(err)

@@ -23,10 +23,10 @@ func devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "dev [IFACE...]",
 		Aliases: []string{"info", "devinfo"},
-		Short:   "Show what a NIC on a network interface is, as ibv_devinfo",
-		Long: `Show what a software NIC on a network interface is, in the manner of ibv_devinfo:
-its GIDs, MTUs, and how its driver runs. Without IFACE it shows all Ethernet interfaces
-that are up. It also describes a NIC that cannot be opened, with the reason.`,
+		Short:   "Describe the NIC on a network interface, as ibv_devinfo does",
+		Long: `Describe the software NIC on a network interface, as ibv_devinfo does: its GIDs, its
+MTUs, and its driver. Without IFACE it describes the NIC of each Ethernet interface that
+is up. If a NIC cannot be opened, it prints the reason, too.`,
 		Example: `  rocectl dev
   rocectl dev -v eth0
   rocectl dev --link udp lo
@@ -65,13 +65,13 @@ that are up. It also describes a NIC that cannot be opened, with the reason.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per NIC")
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "with the limits of its objects")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print the limits of its objects")
 	addDriverFlag(c, &driver)
 	c.AddCommand(devWatchCommand())
 	return c
 }
 
-// addDriverFlag adds --link to a command about a NIC on an interface.
+// addDriverFlag adds --link to a command that opens a NIC on an interface.
 func addDriverFlag(c *cobra.Command, driver *string) {
 	c.Flags().StringVar(driver, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(roce.InterfaceDrivers(), ", "))
 }
@@ -80,10 +80,10 @@ func devWatchCommand() *cobra.Command {
 	var driver string
 	c := &cobra.Command{
 		Use:   "watch IFACE",
-		Short: "Print the events of a NIC on a network interface, as ibv_asyncwatch",
-		Long: `Print the asynchronous events of a software NIC on a network interface, in the
-manner of ibv_asyncwatch, until it is interrupted or the interface is removed: the
-link goes down or comes up, addresses come and go.`,
+		Short: "Print the events of a NIC on a network interface, as ibv_asyncwatch does",
+		Long: `Print the asynchronous events of a software NIC on a network interface, as
+ibv_asyncwatch does: the link goes down or comes up, addresses are added or removed. It
+ends when it is interrupted or the interface is removed.`,
 		Example: `  rocectl dev watch eth0`,
 		Args:    arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -102,7 +102,7 @@ link goes down or comes up, addresses come and go.`,
 	return c
 }
 
-// upInterfaces are the network interfaces a NIC can sit on.
+// upInterfaces returns the Ethernet interfaces that are up, which a NIC can use.
 func upInterfaces() ([]string, error) {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -17,10 +17,10 @@ func fiPingpongCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "fi-pingpong [HOST]",
-		Short: "Send a message to and fro, as libfabric's fi_pingpong",
-		Long: `Connect by libfabric's protocol over verbs and send messages to and fro:
-libfabric's fi_pingpong -p verbs -e msg, either end. With HOST it is the client. The
-ends meet by TCP at HOST.
+		Short: "Send a message back and forth, as libfabric's fi_pingpong does",
+		Long: `Connect by libfabric's protocol over verbs and send messages back and forth. This is
+either end of libfabric's fi_pingpong -p verbs -e msg. With HOST it is the client. The
+client first connects to HOST by TCP.
 ` + deviceHelp,
 		Example: `  rocectl fi-pingpong -I 1000 -S 4096 -c 10.0.0.2
   rocectl fi-pingpong -I 1000 -S 4096 -c            # the peer runs: fi_pingpong -p verbs -e msg -I 1000 -S 4096 -c 10.0.0.1
@@ -28,11 +28,11 @@ ends meet by TCP at HOST.
 		Args: arguments(0, 1),
 	}
 	f := c.Flags()
-	f.IntVarP(&cfg.Iterations, "iterations", "I", fipingpong.DefaultIterations, "messages each way of every size")
+	f.IntVarP(&cfg.Iterations, "iterations", "I", fipingpong.DefaultIterations, "messages of each size in each direction")
 	f.StringVarP(&size, "size", "S", "", "bytes of a message (default 64 to 1 Mi in six steps)")
 	f.BoolVarP(&cfg.Check, "check", "c", false, "check the data")
 	f.StringVarP(&source, "source", "s", "", "address of the NIC to use")
-	f.Uint16VarP(&listen, "listen-port", "B", fipingpong.DefaultPort, "server: TCP port to meet at")
+	f.Uint16VarP(&listen, "listen-port", "B", fipingpong.DefaultPort, "server: TCP port to listen on")
 	f.Uint16VarP(&connect, "port", "P", fipingpong.DefaultPort, "client: TCP port of the server")
 	f.StringVarP(&provider, "provider", "p", "verbs", "only verbs")
 	f.StringVarP(&epTyp, "endpoint", "e", "msg", "only msg")

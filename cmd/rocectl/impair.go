@@ -16,23 +16,25 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-const impairHelp = `Forward everything between two Ethernet interfaces, and do to RoCE packets what a rule
-file says: drop, duplicate, delay, reorder, corrupt, mark Congestion Experienced, or
-rewrite fields, by connection, direction, opcode, queue pair, PSN, PSN relative to the
-first of the connection, transmission of that PSN, every n-th, probability and time.
-The ends may be any two RoCE peers, and need not know of it. An interface of a network
-namespace is IFACE@NETNS. The interfaces must be of no bridge, and need no address.
+const impairHelp = `Forward all frames between two Ethernet interfaces, and apply the faults of a rule file to
+RoCE packets: drop, duplicate, delay, reorder, corrupt, mark Congestion Experienced, or
+rewrite fields. Rules select packets by connection, direction, opcode, queue pair, PSN, PSN
+relative to the first of the connection, number of the transmission of that PSN, every n-th,
+probability and time. The ends can be any two RoCE peers, and need no change. An interface
+of a network namespace is IFACE@NETNS. The interfaces must not be in a bridge, and need no
+address.
 
 With one interface the ends are the kernel of this host (rxe, UDP sockets) and the wire;
-"tx" is what the host sends. Programs that send by packet sockets or AF_XDP go past it.
+"tx" packets are those that the host sends. Packets of programs that use packet sockets or
+AF_XDP are not affected.
 
-A rule file is YAML; docs/impair.md describes it, and examples/impair has some. The
-flags are faults, too: "tx" is from the first interface to the second. Flags come after
-the rules of the file.
+A rule file is YAML; docs/impair.md describes it, and examples/impair has some. The flags
+are faults, too: "tx" is from the first interface to the second. The rules of the file come
+first.
 
-The trace has each packet at both interfaces, with a comment that says what was done to
-it and why. It ends with counters, at Ctrl-C or after --for. Nothing is left of it when
-it is killed: promiscuous mode and all else belongs to its sockets.
+The trace has each packet at both interfaces, with a comment that names the fault and the
+rule. At Ctrl-C or after --for the command prints counters and ends. If it is killed, it
+leaves nothing behind: promiscuous mode and all else belongs to its sockets.
 
 It needs CAP_NET_RAW; CAP_SYS_ADMIN for interfaces of other namespaces; CAP_NET_ADMIN,
 CAP_BPF and Linux 6.6 for one interface.`
@@ -70,8 +72,8 @@ func impairCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&rules, "rules", "", "rule `file` (YAML)")
-	f.StringVar(&trace, "trace", "", "write what passes to this `file` (pcapng)")
-	f.StringVar(&point, "trace-at", impair.Points[impair.Both], "interface whose packets are in the trace: a (the first), b or both")
+	f.StringVar(&trace, "trace", "", "write the packets to this `file` (pcapng)")
+	f.StringVar(&point, "trace-at", impair.Points[impair.Both], "interface whose packets are in the trace: a (the first), b (the second) or both")
 	f.DurationVar(&limit, "for", 0, "end after this time (0: at Ctrl-C)")
 	f.BoolVar(&asJSON, "json", false, "print the counters as one JSON object")
 	f.BoolVar(&check, "check", false, "check the rule file only")
@@ -89,7 +91,7 @@ func impairCommand() *cobra.Command {
 		if cfg.Buffer < 0 || cfg.Buffer > impair.MaxBuffer {
 			return usage.Errorf("--buffer %d is not between 0 and %d bytes", cfg.Buffer, impair.MaxBuffer)
 		}
-		if err := cfg.Faults.Validate(); err != nil { // those of flags
+		if err := cfg.Faults.Validate(); err != nil { // cfg.Faults has only the faults of the flags yet
 			return usage.Error{Err: err}
 		}
 		at := impair.Point(slices.Index(impair.Points, point))
@@ -127,7 +129,7 @@ func impairCommand() *cobra.Command {
 	return c
 }
 
-// runImpair runs the bridge with a trace, and prints its report.
+// runImpair forwards packets until ctx ends, and prints the report. trace is the name of the trace file; "" means no trace.
 func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, file *impair.File, trace string, point impair.Point, asJSON bool) (err error) {
 	if trace != "" {
 		w, err := createTrace(trace)
@@ -167,7 +169,7 @@ func runImpair(ctx context.Context, out, notes io.Writer, cfg impair.Config, fil
 	return err
 }
 
-// createTrace begins a pcapng file, which alone has comments.
+// createTrace begins a pcapng file, because only this format has comments.
 func createTrace(name string) (*pcap.Writer, error) {
 	if !pcap.IsNG(name) {
 		return nil, usage.Errorf("--trace %s: want a name that ends with .pcapng, because other formats have no comments", name)

@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// TestImpairRatesSpareTCP: random faults are of RoCE packets. TCP between the ends, whose super-packets and checksums the kernel
-// has not finished, does not even notice that each RoCE packet is delayed.
+// TestImpairRatesSpareTCP: random faults apply only to RoCE packets. A TCP connection between the ends works and none of its frames is
+// delayed, although the frames are super-packets without checksums and each RoCE packet is delayed.
 func TestImpairRatesSpareTCP(t *testing.T) {
 	a, b, near, far := netlab.Bridged(t, netlab.Config{})
 	stop := startImpair(t, []string{"--delay", "100%", "--delay-time", "10us"}, near, far)

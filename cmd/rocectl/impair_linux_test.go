@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// impairReport is what the tests look at of the counters.
+// impairReport has the counters that the tests check.
 type impairReport struct {
 	A, B struct{ Received, Sent, RoCE, Overrun, Unsent, Unusable uint64 }
 
@@ -31,7 +31,7 @@ type impairReport struct {
 	Connections int
 }
 
-// startImpair runs the command between two interfaces, or in one if far is nil, until stop, which returns its counters.
+// startImpair runs the command between two interfaces, or on one if far is nil. stop ends it and returns its counters.
 func startImpair(t *testing.T, flags []string, near, far *netlab.Side) (stop func() impairReport) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,8 +62,8 @@ func startImpair(t *testing.T, flags []string, near, far *netlab.Side) (stop fun
 	}
 }
 
-// TestImpair: our stack at both ends of the bridge. Rules act on what they name and on nothing else, also
-// in the middle of a super-packet, and the ends repair it.
+// TestImpair: this stack is at both ends of the bridge. Rules affect only the packets that they select, also
+// in the middle of a super-packet, and the ends recover.
 func TestImpair(t *testing.T) {
 	a, b, near, far := netlab.Bridged(t, netlab.Config{})
 	rules := func(name string) string { return "--rules ../../examples/impair/" + name + ".yaml" }
@@ -75,9 +75,9 @@ func TestImpair(t *testing.T) {
 		name, flags string
 		ends        [2]string
 		v6          bool
-		fired       []uint64 // of each rule; nil: as many as matched
-		dropped     uint64   // by both directions
-		fails       string   // what the client says
+		fired       []uint64 // how often each rule fired; nil: at least once
+		dropped     uint64   // in both directions together
+		fails       string   // part of the client's output if it fails
 	}{
 		{name: "nothing", ends: rping},
 		{name: "nothing over IPv6", ends: rping, v6: true},
@@ -176,7 +176,7 @@ func checkTrace(t *testing.T, name string, r impairReport) {
 	}
 }
 
-// TestImpairOneInterface: the packets of the host's UDP sockets, to and from the wire.
+// TestImpairOneInterface: with one interface, impair forwards the packets between the host's UDP sockets and the wire.
 func TestImpairOneInterface(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	var out bytes.Buffer
@@ -244,8 +244,8 @@ func TestImpairOneInterface(t *testing.T) {
 	}
 }
 
-// TestImpairLeavesNothing: what the kernel holds for the bridge ends with the process, killed or not, and a second start works at
-// once.
+// TestImpairLeavesNothing: when the process ends or is killed, the kernel removes what it has for the bridge, and a second start works
+// at once.
 func TestImpairLeavesNothing(t *testing.T) {
 	a, b, near, far := netlab.Bridged(t, netlab.Config{})
 	before := state(t, near)
@@ -263,7 +263,7 @@ func TestImpairLeavesNothing(t *testing.T) {
 	wantState(t, near, before)
 }
 
-// TestImpairRefuses: what cannot be bridged is said.
+// TestImpairRefuses: impair reports wrong flags and interfaces that it cannot forward between.
 func TestImpairRefuses(t *testing.T) {
 	_, _, near, far := netlab.Bridged(t, netlab.Config{})
 	refuse := func(want string, code int, args ...string) {

@@ -18,8 +18,8 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// state lists what the kernel has in the namespace of a side that a bridge could have changed: interfaces, promiscuous mode,
-// queueing disciplines, addresses, BPF programs, tables of nftables.
+// state lists the state of the kernel in the namespace of a side that impair could change: interfaces, promiscuous mode, queueing
+// disciplines, addresses, BPF programs, nftables tables.
 func state(t *testing.T, s *netlab.Side) (all []string) {
 	t.Helper()
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -62,7 +62,7 @@ func state(t *testing.T, s *netlab.Side) (all []string) {
 	return all
 }
 
-// wantState checks that nothing has changed.
+// wantState checks that the state is the same as before.
 func wantState(t *testing.T, s *netlab.Side, before []string) {
 	t.Helper()
 	if after := state(t, s); !slices.Equal(before, after) {
@@ -70,15 +70,15 @@ func wantState(t *testing.T, s *netlab.Side, before []string) {
 	}
 }
 
-// launchImpair runs the command as a process of its own, in the namespace of a side, until kill.
+// launchImpair runs the command in a separate process, in the namespace of a side. kill ends it.
 func launchImpair(t *testing.T, at *netlab.Side, args ...string) (kill func()) {
 	t.Helper()
 	p, _ := start(t, at, "forwarding between", append([]string{"impair"}, args...)...)
 	return p.kill
 }
 
-// flood sends RoCE packets by the kernel's UDP sockets from one end to the other. It returns when the first has arrived, and goes
-// on until the test ends.
+// flood sends RoCE packets from one end to the other over UDP sockets. It returns when the first packet has arrived. A goroutine
+// sends until the test ends.
 func flood(t *testing.T, from, to *netlab.Side) {
 	t.Helper()
 	var in *net.UDPConn
@@ -98,7 +98,7 @@ func flood(t *testing.T, from, to *netlab.Side) {
 	go func() {
 		defer close(ended)
 		for t.Context().Err() == nil {
-			out.Write(packet) // an error: the interface is gone
+			out.Write(packet) // fails if the interface is gone
 		}
 	}()
 	t.Cleanup(func() { <-ended; in.Close(); out.Close() })
@@ -107,8 +107,8 @@ func flood(t *testing.T, from, to *netlab.Side) {
 	}
 }
 
-// TestImpairVanishes: an interface is removed while the bridge forwards. The command ends with an error and its counters, and what
-// is left is as it was.
+// TestImpairVanishes: an interface is removed while impair forwards. The command ends with an error and its counters, and the state of
+// all other interfaces is as before.
 func TestImpairVanishes(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -1,8 +1,8 @@
-// Command rocectl runs, shows and checks software RDMA NICs: the tools of
-// rdma-core and librdmacm, wire-compatible with them, a reader of captures, and
+// Command rocectl runs, shows and checks software RDMA NICs. It has the tools of
+// rdma-core and librdmacm, wire-compatible with them, tools for captures, and
 // a demonstration that needs no privilege.
 //
-// Exit codes: 0 success, 1 the operation failed, 2 wrong usage.
+// Exit codes: 0 success, 1 the operation failed, 2 wrong usage. Some commands have more.
 package main
 
 import (

@@ -16,10 +16,10 @@ func manCommand() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use:   "man [COMMAND...]",
-		Short: "Print a manual page, or write those of all commands to a folder",
-		Long: `Print the manual page of a command of rocectl, in the format that man reads; without
-COMMAND that of rocectl itself. With --dir write the pages of all commands to a folder,
-which is made if there is none: rocectl.1, rocectl-perf-write_bw.1 and so on.`,
+		Short: "Print a manual page, or write the pages of all commands to a folder",
+		Long: `Print the manual page of a command of rocectl, in the format that man reads. Without
+COMMAND print the page of rocectl itself. With --dir write the pages of all commands to a
+folder, as rocectl.1, rocectl-perf-write_bw.1 and so on. The folder is created if needed.`,
 		Example: `  rocectl man perf write_bw | man -l -
   rocectl man --dir ~/.local/share/man/man1`,
 	}
@@ -129,8 +129,8 @@ func verbatim(b *bytes.Buffer, text string) {
 	b.WriteString(".fi\n")
 }
 
-// roff escapes a line of text: backslashes, dashes, and the dot or quote at its
-// beginning that would make it a request.
+// roff escapes a line of text: backslashes, dashes, quotes, and a dot at its
+// beginning, which would make the line a request.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, `-`, `\-`, "'", `\(aq`, "`", "\\(ga", "^", `\(ha`, "~", `\(ti`).Replace(s)
 	if strings.HasPrefix(s, ".") {

@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/roce/internal/machine"
 )
 
-// everyCommand calls visit for each command a user can give, the groups too. It does
-// not use what the pages are made of.
+// everyCommand calls visit for each command that a user can give, also for groups. It does
+// not use documented, which the pages are made with.
 func everyCommand(visit func(*cobra.Command)) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -31,7 +31,7 @@ func everyCommand(visit func(*cobra.Command)) {
 	walk(newRoot())
 }
 
-// Every command has a page, and its page has every flag and every command below it.
+// Each command has a page, and the page has each flag and each subcommand.
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	if code, _, stderr := rocectl(t, "man", "--dir", dir); code != exitOK {
@@ -71,12 +71,12 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// plain takes out of a page what is for man.
+// plain removes the formatting from a page.
 func plain(page string) string {
 	return strings.NewReplacer(`\fB`, "", `\fI`, "", `\fR`, "", `\&`, "", `\-`, "-", `\e`, `\`, `\(aq`, "'", `\(ga`, "`", `\(ha`, "^", `\(ti`, "~").Replace(page)
 }
 
-// groff, where there is one, finds nothing wrong with any page.
+// groff, if it is installed, reports no error in any page.
 func TestManPagesFormat(t *testing.T) {
 	groff, err := exec.LookPath("groff")
 	if err != nil {
@@ -91,7 +91,7 @@ func TestManPagesFormat(t *testing.T) {
 	})
 }
 
-// A line of text cannot be taken for a request of roff.
+// roff escapes text so that no line is a request.
 func TestRoff(t *testing.T) {
 	for in, want := range map[string]string{
 		".TH": `\&.TH`, "'x": `\(aqx`, `a\n`: `a\en`, "--x": `\-\-x`,
@@ -102,7 +102,7 @@ func TestRoff(t *testing.T) {
 	}
 }
 
-// What the scripts ask the program for has every command and every flag.
+// The completions that the shell scripts ask rocectl for have each command and each flag.
 func TestCompletion(t *testing.T) {
 	complete := func(args ...string) []string {
 		code, stdout, stderr := rocectl(t, append([]string{"__completeNoDesc"}, args...)...)
@@ -127,7 +127,7 @@ func TestCompletion(t *testing.T) {
 	})
 	for _, tt := range []struct {
 		args []string
-		want []string // offers, and the directive: 0 files, 4 no files
+		want []string // the offers, and the directive: 0 for files, 4 for no files
 	}{
 		{[]string{"rping", "--link", ""}, []string{"raw", "udp", "xdp", "mem", ":4"}},
 		{[]string{"rping", "--capture", ""}, []string{":0"}},
@@ -147,7 +147,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Every shell gets a script, and bash, where there is one, can read its own.
+// Each shell gets a script, and bash, if it is installed, can parse its script.
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range shells {
 		code, script, stderr := rocectl(t, "completion", shell)

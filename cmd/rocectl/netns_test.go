@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// announced is output that is waited upon: ready is closed at a text.
+// announced keeps output and closes ready when the output contains a text.
 type announced struct {
 	text  string // empty: "listening on "
 	ready chan struct{}
@@ -30,14 +30,14 @@ func (a *announced) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// meet runs a server at one end and then a client at the other; nil is the namespace of the test. It returns the exit code and the
-// output of the client. A server whose client has failed is interrupted.
+// meet runs a server at one end and then a client at the other. An end that is nil is the namespace of the test. It returns the exit
+// code and the output of the client. If the client fails, meet interrupts the server.
 func meet(t *testing.T, client, server *netlab.Side, serve, call string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	at := func(s *netlab.Side, args string, out, errs io.Writer) (code int) {
-		code = exitFailed // if Do ends the test
+		code = exitFailed // the result if Do ends the test
 		do := func() { code = run(ctx, strings.Fields(args), out, errs) }
 		if s == nil {
 			do()
@@ -65,8 +65,7 @@ func meet(t *testing.T, client, server *netlab.Side, serve, call string) (int, s
 	return code, out.String()
 }
 
-// Every tool between two network namespaces, over packet sockets and over UDP
-// sockets; the interface is found by the address.
+// Each tool works between two network namespaces with each driver, and finds the interface by the address.
 func TestToolsOnInterfaces(t *testing.T) {
 	for _, link := range []string{"raw", "udp", "xdp", "xdp --in-place 4"} {
 		t.Run(link, func(t *testing.T) { testToolsOnInterfaces(t, link) })
@@ -87,10 +86,10 @@ func testToolsOnInterfaces(t *testing.T, link string) {
 		{"pingpong of UD", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip4},
 		{"pingpong of UD over IPv6", "pingpong ud -n 100", "pingpong ud -n 100 -c " + ip6},
 		{"pingpong of SRQ", "pingpong srq -n 100", "pingpong srq -n 100 -c " + ip4},
-		{"probe", "cm reject -p 4711 -C 1", "cm probe " + ip4 + ":4712"}, // somebody else's port
+		{"probe", "cm reject -p 4711 -C 1", "cm probe " + ip4 + ":4712"}, // no program listens on port 4712
 	} {
 		if strings.Contains(link, "in-place") && strings.Contains(tt.client, "--loss") {
-			continue // packets must be in one piece to be lost
+			continue // --loss needs packets in one piece
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			code, out := meet(t, b, a, tt.server+" --link "+link, tt.client+" --link "+link)
@@ -108,8 +107,8 @@ func testToolsOnInterfaces(t *testing.T, link string) {
 	})
 }
 
-// TestToolsOnLoopback: two processes of one host, without any privilege, where the
-// loopback network has more than one address.
+// TestToolsOnLoopback: two ends on one host work without privilege, if the loopback
+// network has more than one address.
 func TestToolsOnLoopback(t *testing.T) {
 	if runtime.GOOS == "darwin" {
 		t.Skip("only 127.0.0.1 is the host's own")

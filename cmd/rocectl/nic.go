@@ -21,15 +21,15 @@ func nicCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "nic",
 		Short: "List the processes on each interface and address, and what they do",
-		Long: `List the software NICs of this network namespace, on Linux: for each interface or
-address the processes on it, their queue pairs, connections, packets, and the services
-that they listen for. A service of rdma_cm is a port: "TCP 7471". Several processes can
-share an interface or address (drivers udp and raw): then each has places, and one of
-them is the keeper, which hands out the places and answers this command. A device with
---link xdp, or one that was opened for itself (Exclusive), answers by itself.
+		Long: `List the software NICs of this network namespace, on Linux. For each interface or
+address it prints the processes, their queue pairs, connections, packets, and the services
+on which they listen. A service of rdma_cm is a port: "TCP 7471". Several processes can
+share an interface or address (drivers udp and raw). Then each of them has places, and one
+of them is the keeper, which assigns the places and answers this command. A device with
+--link xdp, or one that was opened with Exclusive, answers itself.
 
-It needs no privilege. Of processes of another user it shows who they are, not what
-they do. Devices with --link mem are not listed.`,
+It needs no privilege. For processes of other users it prints no queue pairs, connections,
+packets and services. Devices with --link mem are not listed.`,
 		Example: `  rocectl nic
   rocectl nic --rate
   rocectl nic --json | jq '.processes[].pid'
@@ -56,7 +56,7 @@ they do. Devices with --link mem are not listed.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per interface or address")
-	c.Flags().BoolVar(&rate, "rate", false, "watch for a second, and print packets per second, too")
+	c.Flags().BoolVar(&rate, "rate", false, "measure for a second, and also print packets per second")
 	c.AddCommand(nicHoldCommand())
 	return c
 }
@@ -65,12 +65,11 @@ func nicHoldCommand() *cobra.Command {
 	var driver string
 	c := &cobra.Command{
 		Use:   "hold IFACE|ADDRESS",
-		Short: "Stay on an address, so that the peers of its last process are told when that is killed",
-		Long: `Take a place on an interface, or with --link udp on an address of this host, and
-stay there, until it is interrupted or the interface is removed. When a process on a
-shared address is killed, the others tell its peers that their connections are over.
-This command is one that is always there, as a kernel is, also after the last program.
-It prints the asynchronous events of the NIC.`,
+		Short: "Share an address, and notify the peers of processes that are killed",
+		Long: `Share an interface, or with --link udp an address of this host, until the command is
+interrupted or the interface is removed. When a process on a shared address is killed, the
+other processes tell its peers that their connections have ended. This command does so
+even if no other process uses the address. It prints the asynchronous events of the NIC.`,
 		Example: `  rocectl nic hold eth0
   rocectl nic hold --link udp 10.0.0.1`,
 		Args: arguments(1, 1),
@@ -90,7 +89,7 @@ It prints the asynchronous events of the NIC.`,
 	return c
 }
 
-// sharedDrivers are those whose devices share an interface.
+// sharedDrivers returns the drivers with which several processes can share an interface.
 func sharedDrivers() []string {
 	return slices.DeleteFunc(roce.InterfaceDrivers(), func(name string) bool { return name == "xdp" })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// nic returns what rocectl nic says of an address.
+// nic returns the output of rocectl nic for an address.
 func nic(t *testing.T, address string, flags ...string) (found *nics.Address) {
 	t.Helper()
 	code, stdout, stderr := rocectl(t, append([]string{"nic", "--json"}, flags...)...)
@@ -34,7 +34,7 @@ func nic(t *testing.T, address string, flags ...string) (found *nics.Address) {
 	return found
 }
 
-// Two devices on an address are listed with what they do, until they are closed.
+// Two devices on an address are listed with their objects and packets, until they are closed.
 func TestNIC(t *testing.T) {
 	const address = "127.0.7.8"
 	var devices []*roce.Device
@@ -96,8 +96,7 @@ func TestNIC(t *testing.T) {
 	}
 }
 
-// The peer of a program that is killed is told, although it was the last one on its address, if
-// rocectl nic hold is there.
+// If a program is killed, rocectl nic hold notifies its peer, although no other program uses the address.
 func TestNICHold(t *testing.T) {
 	addr := linktest.Loopback(66)
 	ctx, release := context.WithCancel(t.Context())
@@ -130,7 +129,7 @@ func TestNICHold(t *testing.T) {
 	defer conn.Close()
 	server.Process.Kill()
 	server.Wait()
-	<-conn.Done() // the test's own time limit is the only one
+	<-conn.Done() // only the time limit of the test bounds this
 	release()
 	if code := <-held; code != exitOK {
 		t.Errorf("exit %d, %s", code, &errs)

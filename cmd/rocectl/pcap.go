@@ -24,10 +24,10 @@ func pcapCommand() *cobra.Command {
 "-" is standard input:
   tcpdump -i eth0 -U -w - udp port 4791 | rocectl pcap decode -
 
-Captures made on a host that sends or receives have some frames as they were before the
-card divided them, or after the kernel joined them. All commands show the packets on the
-wire: they divide a super-packet by the ICRCs in it, mark its packets "[2 of 18]", and do
-not complain of a UDP checksum that was left to the card.`,
+A capture that was made on one of the two hosts can have super-packets: frames before the
+NIC's driver divided them (GSO), or after the kernel joined them (GRO). All commands show the
+packets on the wire: they divide a super-packet by the ICRCs in it and mark its packets
+"[2 of 18]". They accept a UDP checksum that the kernel left to the NIC.`,
 		pcapDecodeCommand(), pcapCheckCommand(), pcapVerifyCommand(), pcapLadderCommand(), pcapWiresharkCommand())
 }
 
@@ -35,16 +35,17 @@ func pcapDecodeCommand() *cobra.Command {
 	var asJSON, all bool
 	c := &cobra.Command{
 		Use:   "decode FILE",
-		Short: "Print every RoCE packet of a capture on a line",
-		Long: `Print every RoCE packet of a capture on a line: number, seconds since the first
+		Short: "Print each RoCE packet of a capture on a line",
+		Long: `Print each RoCE packet of a capture on a line: number, seconds since the first
 frame, addresses, opcode, destination QPN, PSN, flags (A acknowledge request, SE
 solicited event, M migration state, F FECN, B BECN), the fields of the extended
 headers, payload length, and whether the ICRC is right. Messages of the
 connection manager are decoded. The number is that of the frame in the file; the
-packets of a super-packet share it. Marks in brackets say what was not as on the wire.
+packets of a super-packet have the same number. Marks in brackets name what differs
+from the packets on the wire.
 
-Exits with 0 if it can read the file. "rocectl pcap check" exits with 1 if packets are
-wrong.`,
+Exits with 0 if it can read the file, even if packets are wrong. "rocectl pcap check"
+exits with 1 if packets are wrong.`,
 		Example: `  rocectl pcap decode rping.pcap
   rocectl pcap decode --json rping.pcap | jq 'select(.ack == "RNR 640µs")'`,
 		Args: arguments(1, 1),
@@ -67,7 +68,7 @@ wrong.`,
 	return c
 }
 
-// encoder returns an encoder of JSON objects, one a line, that leaves "<", ">" and "&" as they are.
+// encoder returns an encoder that writes one JSON object a line and does not escape "<", ">" and "&".
 func encoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -79,15 +80,15 @@ func pcapCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Verify the ICRCs of captures and report gaps, retransmissions and NAKs",
-		Long: `Verify the ICRC of every RoCE packet of captures, and report what happened to the
-packets of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind. It counts and does not judge: whether
-the ends kept to the standard says "rocectl pcap verify".
+		Long: `Verify the ICRC of each RoCE packet of captures, and count what happened to the packets
+of each queue pair: retransmissions, gaps in the PSNs, NAKs by kind. It does not judge
+whether the ends kept to the standard: "rocectl pcap verify" does.
 
-Exits with 1 if a packet has a wrong ICRC or is malformed, and names such frames, and if a
-file cannot be read to its end. Losses and NAKs are reported, but are no failure. Neither
-is a wrong UDP checksum where the ICRC is right, nor a packet that the capture cut short;
-its headers count. "nothing to verify" means that no packet has a whole ICRC. The ICRC
-that rxe of Linux 6.12 gives a FLUSH is wrong, except with --flush-quirk.`,
+Exits with 1 if a packet has a wrong ICRC or is malformed, and names such frames. Exits with
+1 if a file cannot be read to its end. Losses and NAKs are no failure. A wrong UDP checksum
+is no failure if the ICRC is right. A packet that the capture cut short is no failure, and
+its headers count. "nothing to verify" means that no packet has a complete ICRC. The ICRC
+that rxe of Linux 6.12 computes for a FLUSH counts as wrong, except with --flush-quirk.`,
 		Example: `  rocectl pcap check testdata/pcaps/*.pcap
   rocectl pcap check --json rping.pcap | jq .flows`,
 		Args: arguments(1, math.MaxInt),
@@ -101,11 +102,11 @@ that rxe of Linux 6.12 gives a FLUSH is wrong, except with --flush-quirk.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
-	c.Flags().BoolVar(&quirk, "flush-quirk", false, "accept the ICRC that rxe gives a FLUSH")
+	c.Flags().BoolVar(&quirk, "flush-quirk", false, "accept the ICRC that rxe computes for a FLUSH")
 	return c
 }
 
-// checkFiles reports on every file, even after one that cannot be read.
+// checkFiles reports on each file. If a file cannot be read, it continues with the next one.
 func checkFiles(ctx context.Context, files []string, quirk bool, print func(*capcheck.Report) error) error {
 	var unread []error
 	bad := 0
@@ -137,9 +138,9 @@ func pcapLadderCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ladder FILE",
 		Short: "Draw the packets of a capture as a sequence diagram",
-		Long: `Draw the packets of a capture as a sequence diagram: a column per host, an arrow
-per packet. Retransmissions are marked "again", wrong ICRCs "ICRC BAD", the packets of a
-super-packet "[1 of 18]" and so on.`,
+		Long: `Draw the packets of a capture as a sequence diagram with a column for each host and an
+arrow for each packet. Retransmissions are marked "again", wrong ICRCs "ICRC BAD", and the
+packets of a super-packet "[1 of 18]" and so on.`,
 		Example: `  rocectl pcap ladder --from 1 --to 40 rping.pcap
   rocectl pcap ladder --qpn 0x11,0x12 --op READ rping.pcap`,
 		Args: arguments(1, 1),
@@ -150,15 +151,15 @@ super-packet "[1 of 18]" and so on.`,
 	f := c.Flags()
 	f.IntVar(&sel.From, "from", 1, "number of the first frame")
 	f.IntVar(&sel.To, "to", 0, "number of the last frame (0: no limit)")
-	f.IntVar(&sel.Limit, "limit", 200, "most packets drawn (0: no limit)")
+	f.IntVar(&sel.Limit, "limit", 200, "draw at most this many packets (0: no limit)")
 	f.Func("qpn", "only packets to these queue pairs: `QPN,…`", parseQPNs(&sel.QPNs))
-	f.StringVar(&sel.Op, "op", "", "only opcodes whose name contains this, like READ or ATOMIC")
-	f.BoolVar(&sel.NoCM, "no-cm", false, "without the messages of the connection manager")
+	f.StringVar(&sel.Op, "op", "", "only opcodes whose name contains this text, like READ or ATOMIC")
+	f.BoolVar(&sel.NoCM, "no-cm", false, "do not draw the messages of the connection manager")
 	return c
 }
 
-// drawLadder draws the selected packets of a capture. Of a damaged one it draws those before the
-// damage.
+// drawLadder draws the selected packets of a capture. If the capture is damaged, it draws the packets before the damage and returns
+// an error.
 func drawLadder(ctx context.Context, w io.Writer, file string, sel *dissect.Selection) error {
 	d := capcheck.NewDrawing(sel)
 	damage := dissect.ReadFile(ctx, file, d.Add)

@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/internal/tools/capcheck"
 )
 
-// The first thing a user does: tcpdump on the interface beside our own traffic, at both
-// ends. The captures have super-packets, and checksums that the card has yet to make.
+// tcpdump captures the traffic of this stack on the interfaces of both ends. The captures have super-packets, and packets without
+// checksums because the NIC computes them later.
 func TestPcapBesideTraffic(t *testing.T) {
 	if _, err := exec.LookPath("tcpdump"); err != nil {
 		t.Skip("tcpdump is not installed")
@@ -40,7 +40,7 @@ func TestPcapBesideTraffic(t *testing.T) {
 						}
 					}
 				}
-				// What raw sends goes past tcpdump.
+				// tcpdump does not see the packets that driver raw sends.
 				if link == "udp" && reports[0].RoCE != reports[1].RoCE {
 					t.Errorf("%d packets at one end, %d at the other", reports[0].RoCE, reports[1].RoCE)
 				}
@@ -52,8 +52,7 @@ func TestPcapBesideTraffic(t *testing.T) {
 	}
 }
 
-// capture starts tcpdump at one end. The function it returns waits for the mark, ends
-// tcpdump and reports on the capture.
+// capture starts tcpdump at one end. stop waits for the mark, ends tcpdump and returns the report on the capture.
 func capture(t *testing.T, s *netlab.Side) (stop func() *capcheck.Report) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), s.Interface+".pcap"))
@@ -98,7 +97,7 @@ func capture(t *testing.T, s *netlab.Side) (stop func() *capcheck.Report) {
 
 const mark = "that was all"
 
-// sendMark sends a datagram that tells captures that all before it has been captured.
+// sendMark sends the mark, a datagram that shows that all earlier packets have been captured.
 func sendMark(t *testing.T, from *netlab.Side, to netip.Addr) {
 	t.Helper()
 	from.Do(t, func() {

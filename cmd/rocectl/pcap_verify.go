@@ -33,19 +33,20 @@ func pcapVerifyCommand() *cobra.Command {
 	var f verifyFlags
 	c := &cobra.Command{
 		Use:   "verify FILE...",
-		Short: "Judge both ends of every connection in captures by the rules of the standard",
-		Long: `Judge both ends of every connection in captures by the rules of the InfiniBand
+		Short: "Judge both ends of each connection in captures by the rules of the standard",
+		Long: `Judge both ends of each connection in captures by the rules of the InfiniBand
 Architecture Specification. Each finding names the rule, its section, the frames and
 the reason. Several files are judged together: their packets are merged by time, and a
-packet that was captured at two places counts once. Files can be from either end, from the middle,
-or from a host with offloads. With --counters what a host has counted is compared with them.
+packet that was captured at two places counts once. A file can be from either end, from
+the middle, or from a host with offloads. With --counters the counters of a host are
+compared with the packets.
 
-Some rules can only be judged where it is known on which host the files were captured,
-and nothing gets lost between the host and the capture. --at says so: by the addresses
-of the host, or by "file" for files that have the direction of packets, as pcapng and
-captures of "any" do. Others can only be judged if no packet that passed the place of the
-capture is missing in it: --complete says so, and so does --at, unless --dropped says that
-tcpdump could not keep up. What the captures cannot tell is printed, too.
+Some rules can only be judged if the files were captured on one of the hosts, so that no
+packet gets lost between this host and the capture. --at names the host: by its addresses,
+or by "file" for files that have the direction of packets, as pcapng files and captures of
+"any". Other rules can only be judged if the capture has each packet that passed its place.
+--complete asserts this, and so does --at, unless --dropped is given because tcpdump has
+dropped packets. The command also prints which questions the captures cannot answer.
 
 Known departures of Linux rxe and extensions of this stack are listed as "known", and
 are no failure without --strict. --rules lists the rules. "rocectl pcap check" does not judge:
@@ -80,21 +81,21 @@ with 1 if there are errors or a file cannot be read to its end.`,
 	}
 	fl := c.Flags()
 	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object")
-	fl.BoolVar(&f.junit, "junit", false, "print JUnit's XML: a test for each rule")
+	fl.BoolVar(&f.junit, "junit", false, "print JUnit XML with a test for each rule")
 	fl.BoolVar(&f.rules, "rules", false, "list the rules and the known departures")
-	fl.StringSliceVar(&f.only, "rule", nil, "judge by these rules only: `NAME,…`")
+	fl.StringSliceVar(&f.only, "rule", nil, "judge only by these rules: `NAME,…`")
 	fl.StringSliceVar(&f.ignore, "ignore", nil, "do not judge by these rules: `NAME,…`")
-	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses, or \"file\": where the files say: `ADDRESS,…`")
-	fl.StringArrayVar(&f.counters, "counters", nil, "compare with what a host counted: `ADDRESS,…=[BEFORE,]AFTER`, files of --counters, of \"rdma statistic show -j\" or of \"ethtool -S\"; may be repeated")
-	fl.BoolVar(&f.cfg.Complete, "complete", false, "the captures have every packet that passed their places")
+	fl.StringSliceVar(&f.at, "at", nil, "the captures were made on the host with these addresses, or \"file\" if the files have directions: `ADDRESS,…`")
+	fl.StringArrayVar(&f.counters, "counters", nil, "compare with the counters of a host: `ADDRESS,…=[BEFORE,]AFTER`, files of --counters, of \"rdma statistic show -j\" or of \"ethtool -S\"; may be repeated")
+	fl.BoolVar(&f.cfg.Complete, "complete", false, "the captures have each packet that passed their places")
 	fl.BoolVar(&f.cfg.Dropped, "dropped", false, "the captures have lost packets (tcpdump: \"packets dropped by kernel\")")
-	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures as other findings")
+	fl.BoolVar(&f.cfg.Strict, "strict", false, "count known departures like other findings")
 	fl.DurationVar(&f.cfg.CNPInterval, "cnp-interval", 0, "least time between two CNPs (0: any)")
-	fl.StringVar(&f.scope, "cnp-scope", string(verify.ByQueuePair), "what CNPs are paced by: qp, addresses, destination or port")
+	fl.StringVar(&f.scope, "cnp-scope", string(verify.ByQueuePair), "CNPs are paced per: qp, addresses, destination or port")
 	return c
 }
 
-// parse turns words into values.
+// parse checks the flags and fills in the configuration.
 func (f *verifyFlags) parse() error {
 	if f.asJSON && f.junit {
 		return usage.Errorf("--json and --junit exclude each other")
@@ -140,7 +141,7 @@ func (f *verifyFlags) parse() error {
 	return err
 }
 
-// hostCounters reads the counters that a flag names.
+// hostCounters reads the files that a flag --counters names.
 func hostCounters(flag string) (h verify.HostCounters, err error) {
 	addrs, files, ok := strings.Cut(flag, "=")
 	names := strings.Split(files, ",")

@@ -21,8 +21,8 @@ func perfCommand() *cobra.Command {
 	for _, t := range perftest.Tests {
 		subs = append(subs, perfTestCommand(t))
 	}
-	return group("perf", "Measure operations, as perftest's ib_* programs",
-		"Measure operations between two queue pairs that are connected without the\nconnection manager: linux-rdma/perftest's programs, with their flags.",
+	return group("perf", "Measure operations, as perftest's ib_* programs do",
+		"Measure operations between two queue pairs that are connected without the\nconnection manager. These are the programs of linux-rdma/perftest, with their flags.",
 		subs...)
 }
 
@@ -32,9 +32,9 @@ func perfTestCommand(t perftest.Test) *cobra.Command {
 	part := "The client measures and sends the result to the server."
 	switch {
 	case t.TwoSided:
-		part = "Both measure."
+		part = "Both ends measure."
 	case t.Latency && !t.Reads:
-		part = "Both write in turn, and measure."
+		part = "The two ends write in turn, and both measure."
 	case t.Latency:
 		part = "The client measures."
 	}
@@ -43,10 +43,10 @@ func perfTestCommand(t perftest.Test) *cobra.Command {
 		Short: "Run perftest's ib_" + t.Name + ", either end",
 		Long: `Run perftest's ib_` + t.Name + `, either end. Without HOST it is the server. The two
 ends exchange their queue pairs over TCP, through the host's ordinary sockets, and
-then use RDMA; give both the same flags. Two ends of rocectl compare them and say which
-differ; perftest's programs do not. ` + part + `
-With --poll it busy-polls for completions, as perftest does. Without, and with -e, it
-sleeps until one comes.
+then use RDMA. Give both ends the same flags. If both ends are rocectl, they compare the
+flags and report a difference; perftest's programs do not. ` + part + `
+With --poll it busy-polls for completions, as perftest does. Without --poll, or with -e,
+it sleeps until a completion comes.
 ` + deviceHelp,
 		Example: `  rocectl perf ` + t.Name + ` --link mem               # both ends, no privilege
   rocectl perf ` + t.Name + ` --dev eth0               # a server; the peer runs: ib_` + t.Name + ` -x 1 ADDR
@@ -59,14 +59,14 @@ sleeps until one comes.
 	res := addJSONFlag(c)
 	res.addOutFlag(c)
 	dev := addDeviceFlags(c)
-	f.BoolVar(&dev.Lazy, "lazy", true, "send posted messages together once there is no completion left to poll (--lazy=false: each at once)")
+	f.BoolVar(&dev.Lazy, "lazy", true, "send posted messages together when no completion is left to poll (--lazy=false: send each at once)")
 	f.StringVarP(&dev.Dev, "ib-dev", "d", "", "the same as --dev")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if cfg.Duration != 0 && f.Changed("iters") {
 			return usage.Errorf("either -n, a number of messages, or -D, a duration")
 		}
 		res.begin(c)
-		// With --link mem the flags are about one end, and the client has the figures.
+		// With --link mem the flags apply to one end, and the client has the results.
 		server, client := cfg, cfg
 		server.Out, client.Out = c.OutOrStdout(), c.OutOrStdout()
 		server.Poll, client.Poll = dev.Polled, dev.Polled
@@ -88,25 +88,25 @@ sleeps until one comes.
 	return c
 }
 
-// addPerfFlags adds those of perftest's flags that the program has.
+// addPerfFlags adds the flags of a test. They are the flags of perftest's program of this name.
 func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	if t.Atomics() {
 		f.FuncP("atomic_type", "A", "`operation`: CMP_AND_SWAP or FETCH_AND_ADD (the default)",
 			parseOneOf(&cfg.Atomic, perftest.AtomicType.String, perftest.CmpAndSwap, perftest.FetchAndAdd))
 	} else {
-		f.BoolVarP(&cfg.All, "all", "a", false, "all sizes from 2 to 2^23, of datagrams to the path MTU")
+		f.BoolVarP(&cfg.All, "all", "a", false, "all sizes from 2 to 2^23, for datagrams up to the path MTU")
 	}
 	f.FuncP("connection", "c", "`service`: "+t.Services()+" (default RC)", parseOneOf(&cfg.Service, roce.QPType.String, roce.RC, roce.UC, roce.UD))
 	f.IntVarP(&cfg.Size, "size", "s", cfg.Size, "bytes of a message")
 	f.IntVarP(&cfg.Iters, "iters", "n", cfg.Iters, "messages of each queue pair")
-	f.FuncP("duration", "D", "instead of -n: run for so many `seconds`", parseSeconds(&cfg.Duration))
+	f.FuncP("duration", "D", "instead of -n: run for this many `seconds`", parseSeconds(&cfg.Duration))
 	f.FuncP("margin", "f", "`seconds` at either end of the duration that are not measured (default: a quarter)", parseSeconds(&cfg.Margin))
 	f.IntVarP(&cfg.TxDepth, "tx-depth", "t", cfg.TxDepth, "messages in flight on a queue pair")
 	if t.TwoSided {
-		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted on a queue pair")
+		f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "posted receives of a queue pair")
 	}
 	if t.Reads {
-		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics in flight, each way")
+		f.IntVarP(&cfg.OutReads, "outs", "o", cfg.OutReads, "READs and atomics in flight in each direction")
 	}
 	if t.Writes() {
 		f.BoolVar(&cfg.SplitWrites, "split-writes", false, "send WRITEs of 2 to 32 packets as messages of one packet each")
@@ -132,7 +132,7 @@ func addPerfFlags(f *pflag.FlagSet, t perftest.Test, cfg *perftest.Config) {
 	f.FuncP("mtu", "m", "path MTU in `bytes` (default: the interface's)", parseOneOf(&cfg.MTU, mtuName, mtus...))
 	f.IntVarP(&cfg.GIDIndex, "gid-index", "x", cfg.GIDIndex, "index of the own address (-1: one of the peer's IP version)")
 	f.Uint8VarP(&cfg.Timeout, "qp-timeout", "u", cfg.Timeout, "ACK timeout, 4.096 µs times 2 to the power of this")
-	f.BoolVar(&cfg.Check, "check", false, "check the data, as far as one end can; this takes time, which is measured, too")
+	f.BoolVar(&cfg.Check, "check", false, "check the data, as far as one end can; the checks add to the measured time")
 	f.IntP("ib-port", "i", 1, "port of the device (it has one)")
 	f.BoolP("CPU-freq", "F", false, "do not warn of a varying clock (it never does)")
 	f.IntP("sl", "S", 0, "service level (has no meaning on RoCE)")
@@ -158,7 +158,7 @@ func parseOneOf[T any](to *T, name func(T) string, values ...T) func(string) err
 
 func mtuName(m roce.MTU) string { return strconv.Itoa(m.Bytes()) }
 
-// parseSeconds returns a function that reads a time: whole seconds as perftest has them, or a
+// parseSeconds returns a function that reads a time: seconds without a unit, as in perftest, or a
 // number with a unit.
 func parseSeconds(to *time.Duration) func(string) error {
 	return func(s string) (err error) {

@@ -9,13 +9,13 @@ import (
 )
 
 func pingpongCommand() *cobra.Command {
-	return group("pingpong", "Send a message to and fro between two queue pairs, as ibv_*_pingpong",
-		"Send a message to and fro between two queue pairs that are connected without the\nconnection manager: rdma-core's ibv_*_pingpong.",
+	return group("pingpong", "Send a message back and forth between two queue pairs, as ibv_*_pingpong do",
+		"Send a message back and forth between two queue pairs that are connected without the\nconnection manager. These are the ibv_*_pingpong programs of rdma-core.",
 		pingpongOf(pingpong.RC, "rc", "over a reliable connection", ""),
 		pingpongOf(pingpong.UC, "uc", "over an unreliable connection",
-			"\nNothing is repeated: if a message is lost, both ends wait for ever, as rdma-core's\ndo.\n"),
+			"\nNo message is retransmitted: if one is lost, both ends wait for ever, as the programs\nof rdma-core do.\n"),
 		pingpongOf(pingpong.UD, "ud", "in datagrams",
-			"\nA message must fit in one packet. Nothing is repeated: if one is lost, both ends\nwait for ever, as rdma-core's do.\n"),
+			"\nA message must fit in one packet. No message is retransmitted: if one is lost, both\nends wait for ever, as the programs of rdma-core do.\n"),
 		pingpongOf(pingpong.SRQ, "srq", "over many connections with a shared receive queue", ""))
 }
 
@@ -25,11 +25,11 @@ func pingpongOf(kind pingpong.Kind, name, how, note string) *cobra.Command {
 	var port uint16
 	c := &cobra.Command{
 		Use:   name + " [HOST]",
-		Short: fmt.Sprintf("Send a message to and fro %s, as %v_pingpong", how, kind),
-		Long: fmt.Sprintf(`Send a message to and fro %s: rdma-core's %v_pingpong,
-either end. Without HOST it is the server. The two ends exchange their queue pairs
-over TCP, through the host's ordinary sockets, and then use RDMA. Give both ends the
-same -s and -n.
+		Short: fmt.Sprintf("Send a message back and forth %s, as %v_pingpong does", how, kind),
+		Long: fmt.Sprintf(`Send a message back and forth %s. This is either end
+of rdma-core's %v_pingpong. Without HOST it is the server. The two ends
+exchange their queue pairs over TCP, through the host's ordinary sockets, and then use
+RDMA. Give both ends the same -s and -n.
 `, how, kind) + note + deviceHelp,
 		Example: fmt.Sprintf(`  rocectl pingpong %s --link mem               # both ends, no privilege
   rocectl pingpong %[1]s --dev eth0               # a server; the peer runs: %[2]v_pingpong -g 1 ADDR
@@ -42,7 +42,7 @@ same -s and -n.
 	if kind != pingpong.UD {
 		f.FuncP("mtu", "m", "path MTU in `bytes` (default 1024)", parseOneOf(&cfg.MTU, mtuName, mtus...))
 	}
-	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "receives kept posted")
+	f.IntVarP(&cfg.RxDepth, "rx-depth", "r", cfg.RxDepth, "number of posted receives")
 	iters := "exchanges"
 	if kind == pingpong.SRQ {
 		f.IntVarP(&cfg.QPs, "num-qp", "q", cfg.QPs, "queue pairs")
@@ -52,7 +52,7 @@ same -s and -n.
 	f.StringVarP(&cfg.GID, "gid-idx", "g", cfg.GID, "`index` of the own address, or the address (-1: one of the peer's IP version)")
 	f.BoolVarP(&cfg.Check, "chk", "c", false, "compare the received messages")
 	f.IntP("sl", "l", 0, "service level (has no meaning on RoCE)")
-	f.BoolP("events", "e", false, "sleep until a completion comes (what it does without --poll anyway)")
+	f.BoolP("events", "e", false, "sleep until a completion comes (as it does without --poll)")
 	res := addJSONFlag(c)
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// results prints the results of a tool: as text, or with --json as one object a line. Then
+// results prints the results of a tool: as text, or with --json as one object a line. With --json
 // nothing else goes to standard output.
 type results struct {
 	asJSON bool
 	out    io.Writer
-	file   string // the objects are appended to this file, too; empty: to none
+	file   string // the objects are also appended to this file; "": no file
 }
 
 // addJSONFlag adds --json to a command.
@@ -27,7 +27,7 @@ func addJSONFlag(c *cobra.Command) *results {
 
 // addOutFlag adds --out to a command with results.
 func (r *results) addOutFlag(c *cobra.Command) {
-	c.Flags().StringVar(&r.file, "out", "", "append the result to `FILE`, too, as one JSON object a line")
+	c.Flags().StringVar(&r.file, "out", "", "also append the result to `FILE`, as one JSON object a line")
 }
 
 // begin prepares the output. The command calls it before it prints anything.
@@ -38,7 +38,7 @@ func (r *results) begin(c *cobra.Command) {
 	}
 }
 
-// print prints the result of one end: text without --json, nothing if that is empty.
+// print saves the result of one end and prints it: with --json as an object, without --json as text, unless text is "".
 func (r *results) print(role, text string, result any) error {
 	object, err := json.Marshal(struct {
 		Role   string `json:"role"`

@@ -38,7 +38,7 @@ func TestJSONResults(t *testing.T) {
 	}
 }
 
-// TestResultFile: the objects go to a file as well, one a line, behind what is there.
+// TestResultFile: with --out the objects are appended to a file, one a line.
 func TestResultFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.json")
 	for _, args := range [][]string{{"perf", "write_bw", "-n", "5", "-a"}, {"perf", "send_lat", "-n", "5"}} {

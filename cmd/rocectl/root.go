@@ -66,10 +66,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// errNoCommand makes the exit code 2. Standard error has the help.
+// errNoCommand sets the exit code to 2 without an error line, because standard error has the help.
 var errNoCommand = errors.New("a command is missing")
 
-// exitError is an error of a command that has exit codes of its own.
+// exitError is an error of a command that has its own exit codes.
 type exitError struct {
 	error
 	code int
@@ -93,7 +93,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// strictHelp makes "help" of a command that does not exist a wrong command line. Cobra's own prints
+// strictHelp changes "help" so that a command that does not exist is a usage error. The help command of cobra prints
 // the help of the nearest command and succeeds.
 func strictHelp(root *cobra.Command) {
 	for _, c := range root.Commands() {
@@ -114,7 +114,7 @@ func strictHelp(root *cobra.Command) {
 	}
 }
 
-// group returns a command that only holds others. Without one of them the command line is wrong.
+// group returns a command that only has subcommands. A command line without a subcommand is a usage error.
 func group(name, short, long string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -143,7 +143,7 @@ func (w *lockedWriter) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// oneLine prints an error, which may be several joined ones, on one line.
+// oneLine returns the text of an error on one line. The error may be several joined errors.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }

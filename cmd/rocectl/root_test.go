@@ -44,7 +44,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A command line that ends before the command is wrong: the help is no result.
+// A command line without a command is a usage error: the help goes to standard error.
 func TestNoCommand(t *testing.T) {
 	for _, args := range [][]string{nil, {"perf"}, {"pingpong"}, {"cm"}, {"pcap"}} {
 		code, stdout, stderr := rocectl(t, args...)
@@ -54,7 +54,7 @@ func TestNoCommand(t *testing.T) {
 	}
 }
 
-// Every command that does something has an example, and a one-line description.
+// Each command has a one-line description, and each command without subcommands has an example.
 func TestHelpTexts(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {

@@ -17,9 +17,9 @@ func rpingCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "rping {-s|-c} [-a ADDR]",
-		Short: "Ping by RDMA READ and WRITE, as librdmacm's rping",
-		Long: `Ping by RDMA READ and WRITE: librdmacm's rping, either end, with its flags and
-its protocol. The server answers one client and exits when it disconnects.
+		Short: "Ping by RDMA READ and WRITE, as librdmacm's rping does",
+		Long: `Ping by RDMA READ and WRITE. This is either end of librdmacm's rping, with its flags
+and its protocol. The server serves one client and exits when the client disconnects.
 ` + deviceHelp,
 		Example: `  rocectl rping -c -C 3 -v --link mem          # both ends, no privilege
   rocectl rping -s -a 10.0.0.1 -v              # a server; the peer runs: rping -c -a 10.0.0.1 -v
@@ -31,17 +31,17 @@ its protocol. The server answers one client and exits when it disconnects.
 	f.BoolVarP(&client, "client", "c", false, "be the client")
 	f.StringVarP(&end.host, "addr", "a", "", "address of the server")
 	f.Uint16VarP(&end.port, "port", "p", rping.DefaultPort, "port of the server")
-	f.StringVarP(&end.local, "source", "I", "", "client: own address, which finds the interface")
-	f.IntVarP(&cfg.Count, "count", "C", 0, "pings (0: until interrupted)")
+	f.StringVarP(&end.local, "source", "I", "", "client: own address, which selects the interface")
+	f.IntVarP(&cfg.Count, "count", "C", 0, "number of pings (0: until interrupted)")
 	f.IntVarP(&cfg.Size, "size", "S", rping.DefaultSize, "bytes of data")
 	f.BoolVarP(&cfg.Verbose, "verbose", "v", false, "print the data")
-	f.BoolVarP(&cfg.Check, "validate", "V", false, "compare the data that comes back")
+	f.BoolVarP(&cfg.Check, "validate", "V", false, "check the data that comes back")
 	res := addJSONFlag(c)
 	dev := addDeviceFlags(c)
 	f.BoolVarP(&dev.Trace, "debug", "d", false, "same as --trace")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if end.server == client {
-			return usage.Errorf("either -s, the server, or -c, the client")
+			return usage.Errorf("give either -s, the server, or -c, the client")
 		}
 		res.begin(c)
 		cfg.Out = c.OutOrStdout()

@@ -13,14 +13,14 @@ import (
 )
 
 func rstreamCommand() *cobra.Command {
-	return streamCommand(rstream.Config{}, "rstream", "Time transfers over a stream, as librdmacm's rstream",
-		`Send data to and fro over an rsocket: librdmacm's rstream, either end.`)
+	return streamCommand(rstream.Config{}, "rstream", "Time transfers over a stream, as librdmacm's rstream does",
+		`Send data back and forth over an rsocket. This is either end of librdmacm's rstream.`)
 }
 
 func riostreamCommand() *cobra.Command {
-	return streamCommand(rstream.Config{IO: true}, "riostream", "Time writes to mapped memory, as librdmacm's riostream",
-		`Write to memory the peer has mapped, to and fro, past the stream's buffers:
-librdmacm's riostream, either end.`)
+	return streamCommand(rstream.Config{IO: true}, "riostream", "Time writes to mapped memory, as librdmacm's riostream does",
+		`Write to memory that the peer has mapped (riomap), back and forth, without the buffers
+of the stream. This is either end of librdmacm's riostream.`)
 }
 
 // streamCommand makes one of the two commands.
@@ -32,10 +32,10 @@ func streamCommand(cfg rstream.Config, name, short, long string) *cobra.Command 
 	c := &cobra.Command{
 		Use:   name + " [-s ADDR | -b ADDR]",
 		Short: short,
-		Long: long + ` Without -I, -C or -S N it
-measures latency and bandwidth for several sizes, over one connection each. With -s it
-is the client; without, it is the server on the address given by -b. Give both ends
-the same flags.
+		Long: long + `
+Without -I, -C or -S N it measures latency over one connection and bandwidth over another,
+for several sizes. With -s it is the client. Without -s it is the server on the address
+given by -b. Give both ends the same flags.
 ` + deviceHelp,
 		Example: fmt.Sprintf(`  rocectl %[1]s -s 10.0.0.2 -S 65536 -C 1000 -T v
   rocectl %[1]s -b 10.0.0.1 -S 65536 -C 1000 -T v   # the peer runs: %[1]s -s 10.0.0.1 …
@@ -46,10 +46,10 @@ the same flags.
 	f := c.Flags()
 	f.IntVarP(&cfg.Buffer, "buffer", "B", 0, "bytes of each buffer (default 512 KiB)")
 	f.IntVarP(&cfg.Iterations, "iterations", "I", rstream.DefaultIterations, "rounds")
-	f.IntVarP(&cfg.Count, "transfers", "C", rstream.DefaultCount, "transfers one way per round")
-	f.StringVarP(&size, "size", "S", strconv.Itoa(rstream.DefaultSize), "bytes of a transfer, or all")
+	f.IntVarP(&cfg.Count, "transfers", "C", rstream.DefaultCount, "transfers in each direction per round")
+	f.StringVarP(&size, "size", "S", strconv.Itoa(rstream.DefaultSize), "bytes of a transfer, or \"all\" for all sizes")
 	f.IntVarP(&keepalive, "keepalive", "k", 0, "seconds between probes")
-	f.StringVarP(&option, "test", "T", "", "v, verify: check the data; the other options of "+name+" make no difference here")
+	f.StringVarP(&option, "test", "T", "", "v or verify: check the data; the other options of "+name+" have no effect here")
 	result := addJSONFlag(c)
 	dev := addDeviceFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -96,7 +96,7 @@ func streamOptions(c *cobra.Command, cfg *rstream.Config, size, option string, k
 		cfg.Verify = true
 	case "", "a", "async", "b", "blocking", "n", "nonblocking", "r", "resolve":
 	default:
-		return usage.Errorf("-T %s: not an option; v checks the data", option)
+		return usage.Errorf("-T %s: not a known option; v checks the data", option)
 	}
 	return nil
 }

@@ -14,27 +14,27 @@ import (
 )
 
 const runHelp = `Run a program that was written for libibverbs or librdmacm, unchanged, on software
-NICs: ibv_devinfo, perftest, rping, pyverbs, UCX, Open MPI. The program, and what it
-starts, loads the libraries of this stack in place of the system's, and finds a device
-roce0, roce1, ... for each --dev. Without --dev that is each network interface which is
-up and has an address, the loopback only if there is no other, by UDP sockets, which
-need no privilege.
+NICs: ibv_devinfo, perftest, rping, pyverbs, UCX, Open MPI. The program and its child
+processes load the libraries of this stack in place of the system's, and find the devices
+roce0, roce1, ..., one for each --dev. Without --dev there is a device for each network
+interface that is up and has an address, for the loopback interface only if there is no
+other. These devices use UDP sockets, which need no privilege.
 
-The program takes the place of rocectl, as with env and nice: it has its process number
-and receives its signals, and the exit status is the program's. It is 127 if there is no
-such program, and 126 if it cannot be run.
+The program replaces rocectl, as with env and nice: it has the same process number and
+receives the signals, and the exit status is the program's. The exit status is 127 if there
+is no such program, and 126 if it cannot be run.
 
 Some programs look for a device in /sys/class/infiniband and /dev/infiniband. With
 --sysfs=auto they find it there, and nothing outside of the program changes: rocectl makes
-a mount namespace, as root directly and as another user in a user namespace. Where neither
-is possible the program runs without, and a line on stderr says so. In a user namespace
-other users have no names, and programs with set-user-ID no privilege; --link raw and xdp
-need capabilities that a process has only outside of one.
+a mount namespace, for root directly and for other users in a user namespace. If neither is
+possible, the program runs without these folders, and a line on stderr says so. In a user
+namespace other users have no names, and set-user-ID programs get no privilege. --link raw
+and xdp need capabilities that a process in a user namespace does not have.
 
-The flags are passed on in the environment variable ROCE_FLAGS. Without any, the variable
-is left as it is. It can also be set by hand, together with LD_LIBRARY_PATH, in place of
-this command. With --capture each process writes a file of its own: %p in the name is the
-number of the process, and a process that finds the file there appends that number.`
+The program gets the flags in the environment variable ROCE_FLAGS. Without flags the
+variable is not changed. Instead of this command one can set ROCE_FLAGS and LD_LIBRARY_PATH
+by hand. With --capture each process writes its own file: %p in the name becomes the process
+number. If the file exists, the process appends its number to the name.`
 
 func runCommand() *cobra.Command {
 	var (
@@ -58,9 +58,9 @@ func runCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.SetInterspersed(false) // flags behind the program are the program's
+	f.SetInterspersed(false) // flags after the program belong to the program
 	f.StringVar(&cfg.Lib, "lib", "", "`DIR` with libibverbs.so.1 (default: "+launch.LibVar+", or beside rocectl: cverbs, ../lib/roce)")
-	f.StringVar(&sysfs, "sysfs", string(launch.Auto), "devices in /sys/class/infiniband and /dev/infiniband: auto: if possible, never, always: or fail")
+	f.StringVar(&sysfs, "sysfs", string(launch.Auto), "whether the program finds devices in /sys/class/infiniband and /dev/infiniband: auto (if possible), never, or always (fail if impossible)")
 	flags.Register(f)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := usage.OneOf("--sysfs", sysfs, sysfsModes()...); err != nil {
@@ -96,8 +96,7 @@ func sysfsModes() []string {
 	return []string{string(launch.Auto), string(launch.Never), string(launch.Always)}
 }
 
-// absolute makes the values of flags that name files independent of the folder that the program
-// is in.
+// absolute makes the file names in flags absolute, because the program may change its folder.
 func absolute(c *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		f := c.Flags().Lookup(name)
@@ -115,7 +114,7 @@ func absolute(c *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// programError gives an error of a program that cannot be run the exit code that a shell has for it.
+// programError gives the error of a program that cannot be run the exit code that a shell uses.
 func programError(err error) error {
 	failed, ok := errors.AsType[*launch.ExecError](err)
 	switch {

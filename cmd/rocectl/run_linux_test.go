@@ -20,7 +20,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// role is the environment variable that has the test's program be rocectl, or a program that
+// role is an environment variable. If it is set, the test's program acts as rocectl or as a program that
 // rocectl runs.
 const role = "ROCECTL_TEST"
 
@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// view is what a program sees that rocectl runs.
+// view is the environment that a program sees if rocectl runs it.
 type view struct {
 	PID, UID     int
 	Flags, Libs  string
-	Nodes        map[string]bool   // /dev/infiniband: can be read and written, and is a character device
-	Class        map[string]string // files of /sys/class/infiniband, and in them
-	Folders      []string          // of /sys/class/infiniband
-	Null, Net    bool              // the rest of /dev and of /sys/class is there
+	Nodes        map[string]bool   // files of /dev/infiniband; true if it is a character device that can be read and written
+	Class        map[string]string // files of /sys/class/infiniband, and their contents
+	Folders      []string          // folders of /sys/class/infiniband
+	Null, Net    bool              // the rest of /dev and the rest of /sys/class exist
 	Capabilities string
 }
 
@@ -92,10 +92,11 @@ type runner struct {
 	env      []string
 }
 
-// user is the number of an unprivileged user who need not exist.
+// user is the number of an unprivileged user. The user need not exist.
 const user = 12345
 
-// newRunner returns a runner of a user. Without root it can be that of this process only.
+// newRunner returns a runner of a user. If this process is not root, it uses the user of this process instead of another unprivileged
+// user.
 func newRunner(t *testing.T, uid int) *runner {
 	t.Helper()
 	if me := os.Getuid(); me != 0 && uid != 0 {
@@ -124,7 +125,7 @@ func newRunner(t *testing.T, uid int) *runner {
 	return r
 }
 
-// cannot skips a test that needs something of the host. Where the host is known to have it, it fails.
+// cannot skips a test that the host cannot run. The test fails if the host must be able to run it.
 func cannot(t *testing.T, reason string) {
 	t.Helper()
 	if os.Getenv("ROCE_REQUIRE_NETNS") == "1" {
@@ -145,7 +146,7 @@ func (r *runner) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// look runs the program that looks around, and returns what it saw and what is on stderr.
+// look runs a program that reports its environment, and returns the report and the text on stderr.
 func (r *runner) look(t *testing.T, flags ...string) (view, string) {
 	t.Helper()
 	cmd := r.command(t, slices.Concat([]string{"run"}, flags, []string{"--", r.exe, "look"})...)
@@ -170,7 +171,7 @@ func (r *runner) look(t *testing.T, flags ...string) (view, string) {
 	return v, errs.String()
 }
 
-// checkSeen checks that a program has seen two devices on the loopback.
+// checkSeen checks that a program has seen two devices on the loopback interface.
 func (v view) checkSeen(t *testing.T) {
 	t.Helper()
 	if len(v.Nodes) != 3 || !v.Nodes["uverbs0"] || !v.Nodes["uverbs1"] || !v.Nodes["rdma_cm"] {
@@ -191,7 +192,7 @@ func (v view) checkSeen(t *testing.T) {
 
 var lookFlags = []string{"--dev", "127.0.0.63", "--dev", "127.0.0.64", "--spin", "5us"}
 
-// A program sees the devices where programs look, and what it gets in its environment.
+// A program sees the devices in /dev and /sys, and gets its environment variables.
 func TestRun(t *testing.T) {
 	for name, uid := range map[string]int{"root": 0, "user": user} {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +218,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// needUserNamespaces skips a test where an unprivileged user cannot make a user namespace.
+// needUserNamespaces skips a test if an unprivileged user cannot make a user namespace.
 func needUserNamespaces(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("unshare"); err != nil {
@@ -231,8 +232,7 @@ func needUserNamespaces(t *testing.T) {
 	}
 }
 
-// With --sysfs=never the program sees what it saw before. The flags of the environment remain if
-// the command has none.
+// With --sysfs=never the program sees the folders of the host. If the command has no flags, the flags of the environment remain.
 func TestRunWithoutSysfs(t *testing.T) {
 	r := newRunner(t, user)
 	r.env = []string{"LD_LIBRARY_PATH=/other", machine.EnvVar + "=--dev lo"}
@@ -242,8 +242,8 @@ func TestRunWithoutSysfs(t *testing.T) {
 	}
 }
 
-// Where neither way is possible the program runs all the same, and one line says what it lacks. If it must
-// not, it fails.
+// If no mount namespace is possible, the program runs without the folders, and a line on stderr says why. With --sysfs=always rocectl
+// fails instead.
 func TestRunImpossible(t *testing.T) {
 	r := newRunner(t, user)
 	r.env = []string{"LD_LIBRARY_PATH=/other", "PATH="}
@@ -263,7 +263,7 @@ func TestRunImpossible(t *testing.T) {
 			t.Errorf("%s: %v, %s", name, err, out)
 		}
 	}
-	if os.Getuid() == 0 { // user nobody shares addresses only outside of user namespaces
+	if os.Getuid() == 0 { // processes of user nobody can share addresses only outside of user namespaces
 		r := newRunner(t, 65534)
 		r.env = []string{"LD_LIBRARY_PATH=/other"}
 		if v, stderr := r.look(t, lookFlags...); v.Nodes["uverbs0"] || !strings.Contains(stderr, "user nobody") {
@@ -272,16 +272,16 @@ func TestRunImpossible(t *testing.T) {
 	}
 }
 
-// How the program ends is how rocectl ends, and so is that it does not begin.
+// rocectl ends as the program ends. If the program cannot be run, rocectl ends as a shell does.
 func TestRunExit(t *testing.T) {
 	r := newRunner(t, user)
 	r.env = []string{machine.EnvVar + "=--dev lo"}
 	for _, tt := range []struct {
 		args []string
-		want string // of the process
-		says string
+		want string // the error of the process
+		says string // part of the output
 	}{
-		{[]string{"run", r.exe, "--", "version"}, "exit status 2", `no command "version"`}, // what the program gets
+		{[]string{"run", r.exe, "--", "version"}, "exit status 2", `no command "version"`}, // the program gets the second "--"
 		{[]string{"run", r.exe, "version"}, "", "rocectl "},
 		{[]string{"run", "--", r.exe, "--bogus"}, "exit status 2", "unknown flag: --bogus"},
 		{[]string{"run", r.exe, "die"}, "signal: terminated", ""},
@@ -308,7 +308,7 @@ func TestRunExit(t *testing.T) {
 	}
 }
 
-// Programs of one user share an address, in one user namespace each or in none.
+// Programs of one user can share an address, whether each of them has its own user namespace or none.
 func TestRunShares(t *testing.T) {
 	r := newRunner(t, user)
 	needUserNamespaces(t)

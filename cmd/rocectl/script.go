@@ -21,10 +21,10 @@ import (
 )
 
 func scriptCommand() *cobra.Command {
-	return group("script", "Play a peer that misbehaves exactly, as a script says",
-		`Play a peer of RoCE connections that a script describes packet by packet: what it
-sends, with which fields, and what must come. docs/script.md describes the text. A
-library of scripts is in the program.`,
+	return group("script", "Play one end of RoCE connections, packet by packet, as a script says",
+		`Play one end of RoCE connections. A script says packet by packet what this end sends,
+with which fields, and which packets the peer must send. docs/script.md describes scripts.
+The program contains a library of scripts.`,
 		scriptRunCommand(), scriptListCommand(), scriptShowCommand(), scriptCheckCommand())
 }
 
@@ -43,17 +43,17 @@ func scriptRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] SCRIPT...",
 		Short: "Play scripts against a peer, or against a NIC in this process",
-		Long: `Play scripts against the peer at an address, which runs the program that the script
-names (peer "…", see "script list"), or without --peer against a software NIC in this
-process. A script is a file, a name of the library, or a pattern of names.
+		Long: `Play scripts against the peer at an address. The peer runs the program that the script
+names (peer "…", see "script list"). Without --peer play them against a software NIC in
+this process. A script is a file, a name of the library, or a pattern of names.
 
-Some expectations depend on the peer: --kind says what it is. A failing script prints
-its packets, and beside each the line of the script that sent or expected it.
+Some expectations depend on the kind of peer, which --kind gives. If a script fails, the
+command prints its packets, each with the line of the script that sent or expected it.
 
-Scripts with "connect verbs" control their peer: they are played against the NIC in this
-process only, or by make conformance.
+Scripts with "connect verbs" control their peer: only the NIC in this process and make
+conformance can play them.
 
-Exits with 0 if all is as expected, with 1 if something is not.`,
+Exits with 0 if all packets are as expected, and with 1 if not.`,
 		Example: `  rocectl script run 'sequence/*'
   rocectl script run --peer 10.0.0.2 --kind rxe-6.12 rping/server-ping
   rocectl script run --peer 10.0.0.2 --link udp mine.script`,
@@ -65,20 +65,20 @@ Exits with 0 if all is as expected, with 1 if something is not.`,
 	fl := c.Flags()
 	fl.StringVarP(&f.peer, "peer", "a", "", "address of the peer; without it the peer is a NIC in this process")
 	fl.StringVar(&f.local, "local", "", "own address, if the interface has several")
-	fl.StringVar(&f.wire.Dev, "dev", "", "network `interface` (default: the one that leads to the peer)")
+	fl.StringVar(&f.wire.Dev, "dev", "", "network `interface` (default: the one with the route to the peer)")
 	fl.StringVar(&f.wire.Link, "link", scripted.Links[0], "driver: raw, or udp, which needs no privilege")
 	fl.Uint16VarP(&f.port, "port", "p", 0, "port of the peer's program, or of the script if it is the server (0: the program's default)")
-	fl.StringVar(&f.kind, "kind", "adapter", "what the peer is: us, rxe-6.1, rxe-6.12, rxe-7, or another word")
-	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long each packet may take")
+	fl.StringVar(&f.kind, "kind", "adapter", "kind of the peer: us, rxe-6.1, rxe-6.12, rxe-7, or another word")
+	fl.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for each packet")
 	fl.StringVar(&f.capture, "capture", "", "write all packets to this `file` (pcapng)")
 	fl.BoolVar(&f.asJSON, "json", false, "print one JSON object for each script")
-	fl.BoolVar(&f.junit, "junit", false, "print JUnit's XML")
-	fl.BoolVar(&f.deadly, "deadly", false, "play scripts that this kind of peer does not survive, too")
-	fl.BoolVarP(&f.verbose, "verbose", "v", false, "print the packets of scripts that pass, too")
+	fl.BoolVar(&f.junit, "junit", false, "print JUnit XML")
+	fl.BoolVar(&f.deadly, "deadly", false, "also play scripts that this kind of peer does not survive")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "also print the packets of scripts that pass")
 	return c
 }
 
-// validate turns words into values.
+// validate checks the flags and returns the options of the scripts.
 func (f *scriptFlags) validate(ctx context.Context) (o script.Options, err error) {
 	if f.asJSON && f.junit {
 		return o, usage.Errorf("--json and --junit exclude each other")
@@ -93,7 +93,7 @@ func (f *scriptFlags) validate(ctx context.Context) (o script.Options, err error
 		return o, usage.Errorf("--kind: %v", err)
 	}
 	if f.peer == "" && (f.capture != "" || f.local != "" || f.wire.Dev != "" || f.port != 0) {
-		return o, usage.Errorf("--capture, --local, --dev and --port are about a peer on a network: give --peer")
+		return o, usage.Errorf("--capture, --local, --dev and --port need a peer on a network: give --peer")
 	}
 	o.Timeout, o.Port = f.timeout, f.port
 	if f.wire.Peer, err = resolve(ctx, f.peer); err == nil {
@@ -136,7 +136,7 @@ func (f *scriptFlags) run(ctx context.Context, out, notes io.Writer, args []stri
 			case s.Controlled():
 				return &script.Result{Name: s.Name, Skipped: "it controls its peer (connect verbs): leave --peer out"}
 			case s.Kills(o.Peer) && !f.deadly:
-				return &script.Result{Name: s.Name, Skipped: fmt.Sprintf("%v does not survive it; --deadly plays it all the same", o.Peer)}
+				return &script.Result{Name: s.Name, Skipped: fmt.Sprintf("%v does not survive it; --deadly plays it anyway", o.Peer)}
 			}
 			return script.Run(ctx, s, wire, o)
 		}
@@ -144,7 +144,7 @@ func (f *scriptFlags) run(ctx context.Context, out, notes io.Writer, args []stri
 	return f.report(ctx, out, scripts, play)
 }
 
-// report plays the scripts and prints what came of them.
+// report plays the scripts and prints the results.
 func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*script.Script, play func(*script.Script) *script.Result) error {
 	var results []*script.Result
 	failed, skipped := 0, 0
@@ -194,7 +194,7 @@ func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*scri
 	return nil
 }
 
-// findScripts reads files, or finds scripts of the library by name or pattern.
+// findScripts returns the scripts that the arguments name: scripts of the library by name or pattern, or files.
 func findScripts(args []string) (list []*script.Script, err error) {
 	for _, a := range args {
 		if s := library.Find(a); s != nil {
@@ -231,10 +231,10 @@ func findScripts(args []string) (list []*script.Script, err error) {
 	return list, nil
 }
 
-// maxScript bounds a file, which may be a device that never ends.
+// maxScript bounds the size of a script file, because the file may be a device without an end.
 const maxScript = 4 << 20
 
-// readScript reads a file.
+// readScript reads a script file.
 func readScript(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

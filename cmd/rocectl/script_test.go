@@ -32,7 +32,7 @@ func writeScript(t *testing.T, text string) string {
 // wrongGap expects the wrong PSN.
 const wrongGap = "connect verbs rc recv=1\nsend SEND_ONLY psn=+1 ackreq len=100\nexpect NAK_SEQUENCE psn=+1\n"
 
-// upper has the bytes of a payload in capital letters, and says that any will do.
+// upper has the bytes of a payload in capital letters, and has expectations that accept any payload.
 const upper = "connect verbs rc recv=1\nsend WRITE_ONLY ackreq hex=a0b1c2d3\nexpect ACK\nsend READ_REQUEST dmalen=4\nexpect READ_RESPONSE_ONLY hex=A0B1C2D3\n" +
 	"send READ_REQUEST dmalen=4\nexpect READ_RESPONSE_ONLY hex=* text=*\n"
 
@@ -74,7 +74,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// An interrupted run still writes XML that CI can read, with the scripts that were not played.
+// An interrupted run writes valid results, also for the scripts that were not played.
 func TestScriptInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
@@ -89,7 +89,7 @@ func TestScriptInterrupted(t *testing.T) {
 	}
 }
 
-// Results for programs: an object for each script, or JUnit's XML, with the packets of a failure.
+// The results as JSON have an object for each script, and the results as JUnit XML have the packets of a failure.
 func TestScriptResults(t *testing.T) {
 	wrong := writeScript(t, wrongGap)
 	code, stdout, _ := rocectl(t, "script", "run", "--json", "sequence/a-gap", wrong)
@@ -122,7 +122,7 @@ func TestScriptResults(t *testing.T) {
 	}
 }
 
-// docs/script.md has every statement and every field, its example is right, and it names the folders of the library.
+// docs/script.md has each statement and each field, its example is valid, and it names the folders of the library.
 func TestScriptPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/script.md")
 	if err != nil {
@@ -151,7 +151,7 @@ func TestScriptPage(t *testing.T) {
 	}
 }
 
-// A script plays against a program on the network: over packet sockets between two namespaces.
+// A script can be played against a program on the network, over packet sockets between two namespaces.
 func TestScriptOnInterfaces(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	serve := func(args ...string) (srv *announced, ended chan int) {
@@ -182,7 +182,7 @@ func TestScriptOnInterfaces(t *testing.T) {
 	if code, stdout, _ := rocectl(t, "pcap", "check", capture); code != exitOK {
 		t.Errorf("the capture: %s", stdout)
 	}
-	// The interface is gone while the script waits.
+	// The interface is removed while the script waits.
 	waiting, result := writeScript(t, "accept cm\n"), make(chan struct{})
 	said := &announced{ready: make(chan struct{})}
 	go func() {
@@ -208,7 +208,7 @@ func TestScriptOnInterfaces(t *testing.T) {
 	<-result
 }
 
-// A script plays over UDP sockets of the loopback, without privilege.
+// A script can be played over UDP sockets of the loopback interface, without privilege.
 func TestScriptOnLoopback(t *testing.T) {
 	if runtime.GOOS == "darwin" {
 		t.Skip("only 127.0.0.1 is the host's own")
@@ -230,7 +230,7 @@ func TestScriptOnLoopback(t *testing.T) {
 	if code := <-served; code != exitOK {
 		t.Errorf("server: exit %d, %s", code, srv)
 	}
-	// What UDP sockets cannot do is said.
+	// UDP sockets cannot send from another address: this is an error.
 	stranger := writeScript(t, "connect manual\nsend REQ from stranger\n")
 	if code, stdout, _ := rocectl(t, "script", "run", "--link", "udp", "--peer", far, "--local", near, stranger); code != exitFailed ||
 		!strings.Contains(stdout, ":2:1: driver udp sends from its own address") {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The commands of docs/testing.md that begin with $ print what the page says, and end as it says: with 0 unless it says (exit status N). A line
-// with … stands for the rest.
+// The commands in docs/testing.md that begin with $ print what the page shows, and have the exit status of the page: 0, or N of "(exit status N)".
+// A line … in the page stands for the rest of the output.
 func TestTestingPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/testing.md")
 	if err != nil {

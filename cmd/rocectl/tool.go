@@ -20,7 +20,7 @@ import (
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
-// tool is a program with two ends that meet at an address of the server.
+// tool is a program with two ends. The client connects to an address of the server.
 type tool struct {
 	// validate checks the options before anything is opened; nil: there is nothing to check.
 	validate func() error
@@ -29,7 +29,7 @@ type tool struct {
 	server func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error
 	// client does its work with the server at addr.
 	client func(ctx context.Context, d *roce.Device, addr string) error
-	// overTCP: the ends meet by TCP, not by the connection manager.
+	// overTCP: the ends connect by TCP, not by the connection manager.
 	overTCP bool
 }
 
@@ -44,8 +44,7 @@ func toolOf[C any](server func(context.Context, *roce.Device, string, C, func(ne
 	}
 }
 
-// toolWithResult is [toolOf] for ends that return a result, which report gets with the role of
-// the end.
+// toolWithResult is [toolOf] for ends that return a result. It calls report with the result and the role of the end.
 func toolWithResult[C, R any](server func(context.Context, *roce.Device, string, C, func(netip.AddrPort)) (R, error), s C,
 	client func(context.Context, *roce.Device, string, C) (R, error), c C, report func(role string, r R) error) tool {
 	done := func(role string, r R, err error) error {
@@ -75,14 +74,14 @@ var (
 // endpoint says which end of a tool to run, and where the server is.
 type endpoint struct {
 	server bool
-	host   string // the server's address or name; of a server empty for any address
-	flag   string // which flag is to give the host, for the error of a client without it
-	local  string // client: own address or name; empty: the one that leads to the host
+	host   string // the server's address or name; "" on a server means any address
+	flag   string // the flag that gives the host, for the error of a client without it
+	local  string // client: own address or name; "": the source address of the route to the host
 	port   uint16 // of the server
 }
 
-// argument returns the endpoint of a command that is the client of a host if it has an
-// argument, else the server.
+// argument returns the endpoint of a command without a flag for its role: with an argument it is the client of this host, without
+// one it is the server.
 func argument(args []string, port uint16) endpoint {
 	return endpoint{server: len(args) == 0, host: strings.Join(args, ""), port: port}
 }
@@ -167,7 +166,7 @@ func reportSilence(log io.Writer, d *roce.Device, peer netip.Addr, step time.Dur
 	}
 }
 
-// runBoth runs both ends on a wire in this process. The flags are about the one that the
+// runBoth runs both ends on a simulated wire in this process. The flags apply to the end that the
 // command line asks for.
 func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, t tool, out, log io.Writer) error {
 	peer := memClient
@@ -210,7 +209,7 @@ func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, 
 		return errors.Join(advise(err), client.Close(), server.Close())
 	}
 	if err = t.client(ctx, client.Device, hostPort(addr, at.Port())); err != nil {
-		cancel() // the server need not wait for more
+		cancel() // the client has failed, so the server must not wait for it
 		err = fmt.Errorf("client: %w", err)
 	}
 	if serr := <-served; serr != nil && err == nil {
@@ -219,7 +218,7 @@ func (f *deviceFlags) runBoth(ctx context.Context, e endpoint, addr netip.Addr, 
 	return errors.Join(closing(ctx, client, err), server.Close())
 }
 
-// advise adds the next step to the error of an end, if there is one to advise.
+// advise adds to an error what the user can do next. Errors without such advice stay as they are.
 func advise(err error) error {
 	if reject, rejected := errors.AsType[*roce.RejectError](err); rejected && reject.Reason == cm.RejectConsumer {
 		return fmt.Errorf("%w: the server does not want this connection: give both ends the same command and options", err)
@@ -229,7 +228,7 @@ func advise(err error) error {
 		next  string
 	}{
 		{syscall.ECONNREFUSED, "start the server there first, with the same port"},
-		{syscall.ETIMEDOUT, "start the server there first; firewalls must let UDP port 4791 pass"},
+		{syscall.ETIMEDOUT, "start the server there first; firewalls must allow UDP port 4791"},
 		{syscall.EHOSTUNREACH, "check the address, and that the host answers on this network (ping)"},
 		{syscall.ENETUNREACH, "check the address, and the routes of this host (ip route)"},
 		{syscall.EADDRINUSE, "another server has the port; give both ends another one"},
@@ -254,11 +253,10 @@ func closing(ctx context.Context, d *machine.Device, err error) error {
 	return err
 }
 
-// announce tells programs that wait for the server that clients can connect.
+// announce prints that clients can connect. Programs that start a server wait for this line.
 func announce(w io.Writer, a netip.AddrPort) { fmt.Fprintf(w, "listening on %v\n", a) }
 
-// resolve finds the address of a host, invalid for "". It drops a zone, because the NIC has
-// one link only.
+// resolve returns the address of a host. For "" it returns the zero address. It drops a zone, because the NIC has only one link.
 func resolve(ctx context.Context, host string) (netip.Addr, error) {
 	if host == "" {
 		return netip.Addr{}, nil
@@ -273,7 +271,7 @@ func resolve(ctx context.Context, host string) (netip.Addr, error) {
 	return addrs[0].Unmap().WithZone(""), nil
 }
 
-// hostPort joins an address, none for any, and a port.
+// hostPort joins an address and a port. The zero address means any address.
 func hostPort(a netip.Addr, port uint16) string {
 	if !a.IsValid() {
 		return fmt.Sprintf(":%d", port)
@@ -281,13 +279,13 @@ func hostPort(a netip.Addr, port uint16) string {
 	return netip.AddrPortFrom(a, port).String()
 }
 
-// endFlags are the flags by which librdmacm's programs choose their end.
+// endFlags are the flags of librdmacm's programs that select client or server.
 type endFlags struct {
 	server, bind string
 	port         uint16
 }
 
-// addEndFlags adds them to a command.
+// addEndFlags adds the flags to a command.
 func addEndFlags(c *cobra.Command, port uint16) *endFlags {
 	e := new(endFlags)
 	f := c.Flags()
@@ -297,7 +295,7 @@ func addEndFlags(c *cobra.Command, port uint16) *endFlags {
 	return e
 }
 
-// endpoint returns the end that the flags choose: the client of -s, else the server.
+// endpoint returns the end that the flags select: with -s the client, else the server.
 func (e *endFlags) endpoint() endpoint {
 	if e.server == "" {
 		return endpoint{server: true, host: e.bind, port: e.port}
@@ -305,7 +303,7 @@ func (e *endFlags) endpoint() endpoint {
 	return endpoint{host: e.server, local: e.bind, port: e.port}
 }
 
-// arguments checks how many arguments a command has.
+// arguments returns a function that checks the number of arguments of a command.
 func arguments(low, high int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < low {

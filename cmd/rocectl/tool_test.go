@@ -22,7 +22,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// Every tool with both its ends in this process, as a user would try it.
+// Each tool works with both ends in this process.
 func TestTools(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -182,7 +182,7 @@ func TestToolFails(t *testing.T) {
 	}
 }
 
-// waitFor cancels a run when it has printed a text.
+// waitFor keeps output and calls cancel when the output contains a text.
 type waitFor struct {
 	text   string
 	cancel context.CancelFunc
@@ -220,7 +220,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// The NIC that dev shows has the driver that was asked for, also if it cannot be opened.
+// dev describes a NIC with the driver of --link, even if the NIC cannot be opened.
 func TestDevLink(t *testing.T) {
 	all := machine.InterfaceNames()
 	if len(all) == 0 {
@@ -232,7 +232,7 @@ func TestDevLink(t *testing.T) {
 	}
 }
 
-// The errors of ends that do not meet say what to do next.
+// If the two ends cannot connect, the error says what to do next.
 func TestAdvice(t *testing.T) {
 	for errno, want := range map[syscall.Errno]string{
 		syscall.ECONNREFUSED: "start the server there first, with the same port", syscall.ETIMEDOUT: "start the server there first",
@@ -247,7 +247,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// Values are read by their names, in letters of either case; other names list them.
+// parseOneOf accepts the names of values in upper and lower case. Its error lists the names.
 func TestParseOneOf(t *testing.T) {
 	var got perftest.AtomicType
 	parse := parseOneOf(&got, perftest.AtomicType.String, perftest.CmpAndSwap, perftest.FetchAndAdd)
@@ -261,7 +261,7 @@ func TestParseOneOf(t *testing.T) {
 	}
 }
 
-// A client whose peer says nothing prints how long it has waited, until it hears the peer.
+// While a client gets no packet from its peer, it prints how long it has waited.
 func TestReportSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, client := tooltest.Pair(t, fault.Config{})
@@ -276,7 +276,7 @@ func TestReportSilence(t *testing.T) {
 		go listener.Accept(t.Context())
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
-		client.Dial(ctx, listener.Addr().String(), roce.DialConfig{}) // nobody accepts, but the peer says so
+		client.Dial(ctx, listener.Addr().String(), roce.DialConfig{}) // no program accepts the connection, but the peer sends packets
 		quit()
 		want := "no packet from 10.77.0.1 for 10s; the attempt ends after about 70s\nno packet from 10.77.0.1 for 20s; the attempt ends after about 70s\n"
 		if log.String() != want {

@@ -25,20 +25,21 @@ func topCommand() *cobra.Command {
 		Use:   "top [IFACE]",
 		Short: "Watch connections: rates, retransmissions, NAKs, round trips",
 		Long: `Watch connections in a table: packets per second, retransmissions, NAKs, congestion
-notification packets, round trip, state.
+notification packets, round trip time, state.
 
 Without an argument it shows the queue pairs of all devices in this network namespace, with
---link udp, raw and xdp, shared or not ("rocectl nic"). It needs no privilege; processes of
-other users do not tell theirs. Packets are those of requests: an answer is not one, and a
-READ counts each packet that it asks for.
+--link udp, raw and xdp, shared or not ("rocectl nic"). It needs no privilege, but does not
+show the queue pairs of processes of other users. It counts packets of requests, not of
+answers. A READ counts as the packets that it asks for.
 
-With the name of an interface it looks at the packets that pass it, of any RoCE program or
-adapter, and sends nothing; it needs CAP_NET_RAW. It does not see what --link xdp sends and
-receives, nor what --link raw sends. --read does the same with a capture.
+With the name of an interface it shows the connections of the packets on this interface, of
+any RoCE program or adapter. It sends nothing and needs CAP_NET_RAW. It does not see packets
+that --link xdp sends and receives, and packets that --link raw sends. --read does the same
+with a capture.
 
-On a terminal the keys are q quit, left and right the column to sort by, r reverse, up and
-down scroll, p pause, ? help. Otherwise it prints a table for each sample, and with --json
-an object on a line.`,
+On a terminal the keys are: q quit, left and right select the column to sort by, r reverse
+the order, up and down scroll, p pause, ? help. If the output is no terminal, it prints a
+table for each sample. With --json it prints an object on a line for each sample.`,
 		Example: `  rocectl top
   sudo rocectl top eth0 --sort retx/s
   rocectl top --json | jq '.connections[] | select(.per_second.retransmitted > 0)'
@@ -66,15 +67,15 @@ an object on a line.`,
 	}
 	f := c.Flags()
 	f.BoolVar(&asJSON, "json", false, "print one JSON object per sample")
-	f.StringVar(&file, "read", "", "look at the packets of a capture `FILE`")
+	f.StringVar(&file, "read", "", "read the packets of a capture `FILE`")
 	f.DurationVar(&o.Interval, "interval", time.Second, "time between samples")
 	f.IntVar(&o.Count, "count", 0, "end after this many samples (0: no limit)")
 	f.StringVar(&sort, "sort", "sent/s", "sort by this `COLUMN`: "+strings.Join(top.Names(), ", "))
-	f.BoolVar(&reverse, "reverse", false, "the other way round")
+	f.BoolVar(&reverse, "reverse", false, "sort in the other order")
 	return c
 }
 
-// topSource opens the source that the command line names. The caller calls end.
+// topSource opens the source that the command line names. The caller calls end to close it.
 func topSource(c *cobra.Command, args []string, file string, interval time.Duration) (src top.Source, end func(), err error) {
 	switch {
 	case file != "":
@@ -119,7 +120,7 @@ func watch(c *cobra.Command, src top.Source, o top.Options, asJSON bool) error {
 		err = screen.Init()
 	}
 	if err != nil {
-		return fmt.Errorf("the terminal cannot show a table (TERM=%s): %w; use --json", os.Getenv("TERM"), err)
+		return fmt.Errorf("the terminal cannot show the table (TERM=%s): %w; use --json", os.Getenv("TERM"), err)
 	}
 	defer screen.Fini()
 	return top.Show(c.Context(), screen, src, o)

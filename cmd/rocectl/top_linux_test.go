@@ -14,7 +14,7 @@ import (
 	"github.com/goroce/roce/internal/tools/top"
 )
 
-// sampled is standard output of "rocectl top --json": it calls seen with the connections of each sample.
+// sampled reads the output of "rocectl top --json" and calls seen with the connections of each sample.
 type sampled struct {
 	seen func([]top.Row)
 }
@@ -28,8 +28,8 @@ func (s *sampled) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The queue pairs of devices are shown, with what they do: on a shared address, on one that a device has for itself, and by packet
-// sockets and AF_XDP.
+// The queue pairs of devices are shown with their traffic, on shared and exclusive addresses, with UDP sockets, packet sockets and
+// AF_XDP.
 func TestTopStack(t *testing.T) {
 	t.Run("udp", func(t *testing.T) {
 		testTopStack(t, "udp 127.0.7.10", false, nil, func(addr string) (*roce.Device, error) {
@@ -56,7 +56,8 @@ func TestTopStack(t *testing.T) {
 	}
 }
 
-// testTopStack opens two devices and watches the second, in the namespace of a side; nil is that of the test. on names it.
+// testTopStack opens two devices and watches the second one, whose name is on. rocectl runs in the namespace of side, or of the test
+// if side is nil.
 func testTopStack(t *testing.T, on string, exclusive bool, side *netlab.Side, open func(addr string) (*roce.Device, error), address, local string) {
 	server, err := open(address)
 	if err != nil {
@@ -101,7 +102,7 @@ func testTopStack(t *testing.T, on string, exclusive bool, side *netlab.Side, op
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// A WRITE after each sample, until one shows that something was sent and how long it took.
+	// write posts a WRITE after each sample, until a sample shows a rate and a round trip time.
 	write := func() {
 		wr := roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled, SG: []roce.SGE{from.SGE(0, 3000)}, RemoteAddr: to.Addr(), RKey: to.RKey()}
 		if err := conn.QP().PostSend(&wr); err != nil {

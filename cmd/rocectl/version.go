@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is the record of the Go toolchain about the build of this program. Fields are empty if they
-// were not recorded.
+// version is the build information that the Go toolchain recorded in this program. Fields that were not recorded are empty.
 type version struct {
 	Module   string `json:"module"`
 	Version  string `json:"version"` // "(devel)": a build that has no version
@@ -22,7 +21,7 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// devel is the version of a build that has none, as the toolchain writes it.
+// devel is the version that the toolchain writes for a build without a version.
 const devel = "(devel)"
 
 // thisVersion describes this program.
@@ -34,8 +33,8 @@ func thisVersion() version {
 	return versionOf(info)
 }
 
-// versionOf reads the build information. The toolchain records the commit when it
-// builds in a git work tree; "go install …@v0.1.0" records the version alone.
+// versionOf converts the build information. The toolchain records the commit if it
+// builds in a git work tree. "go install …@v0.1.0" records only the version.
 func versionOf(info *debug.BuildInfo) version {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
@@ -45,7 +44,7 @@ func versionOf(info *debug.BuildInfo) version {
 		Commit: settings["vcs.revision"], Time: settings["vcs.time"], Modified: settings["vcs.modified"] == "true"}
 }
 
-// String is the version in lines for people.
+// String returns the version as text of several lines.
 func (v version) String() string {
 	commit := v.Commit
 	if commit != "" && v.Modified {
@@ -64,12 +63,12 @@ func versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print which rocectl this is",
+		Short: "Print the version of rocectl",
 		Long: `Print the version of this rocectl, the commit that it was built from, and the Go
 version that built it. Give these lines when you report a fault.
 
-A program built in a work tree has a version that the Go toolchain makes of the last
-tag, the time and the commit; "+dirty" means that files were changed and not committed.`,
+For a program that was built in a work tree, the Go toolchain makes the version from the
+last tag, the time and the commit. "+dirty" means that there were changes without a commit.`,
 		Example: `  rocectl version
   rocectl version --json`,
 		Args: arguments(0, 0),
