@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/internal/acceptor"
 )
 
-// Whatever strangers send, One continues until a real peer connects: no failure that strangers can cause looks
-// like a local one.
+// One continues until a real peer connects, whatever strangers send: OfPeer is true for every failure that a
+// stranger can cause.
 func TestOneAmongStrangers(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

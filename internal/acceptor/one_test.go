@@ -80,7 +80,7 @@ func TestOneInFlood(t *testing.T) {
 		go func() {
 			c, err := acceptor.One(t.Context(), l, func(ctx context.Context, r *roce.ConnRequest) (*roce.Conn, error) {
 				if began && r.RemoteAddr().Addr() != n.client.GIDs()[0].Addr() {
-					return nil, errors.Join(context.DeadlineExceeded, r.Reject(nil)) // to get on
+					return nil, errors.Join(context.DeadlineExceeded, r.Reject(nil)) // to serve the next one
 				}
 				if !began {
 					began = true

@@ -1,15 +1,16 @@
-// Package conntrack finds out which connection a RoCE packet belongs to, and its PSN relative to the
-// first of the connection. It watches from a place in the path between the two ends.
+// Package conntrack finds out which connection a RoCE packet belongs to, and its PSN relative to the first PSN
+// of the connection. It sees the packets on the path between the two hosts.
 //
 // A connection that the connection manager makes is known from the handshake: REQ and REP carry the
-// queue pair numbers and the starting PSNs. Of one that is made out of band, the first request to a
-// queue pair has relative PSN 0, and the first response that fits joins the two directions. A
-// packet has only the number of the queue pair that it is for, so that is a guess: the response
+// queue pair numbers and the starting PSNs. A connection that is made out of band has no handshake. Its first
+// request to a queue pair gets relative PSN 0. The table takes the first response that fits for the opposite
+// direction. That is a guess, because a packet has only the number of its destination queue pair: the response
 // must come from the address that the requests went to, and acknowledge a PSN that was requested.
 //
-// A Table does no I/O, and takes the time as an argument. It allocates for a new connection only. Its memory is bounded: it
-// forgets connections that were ended by the connection manager (DREQ, REJ) or were silent for long, and when it is full
-// those that were silent for longest. Forgotten says how many of them were in use.
+// A Table does no I/O, and takes the time as an argument. It allocates only for a new connection. Its memory is
+// bounded: it forgets connections that the connection manager has ended (DREQ, REJ) and those without packets
+// for a long time. A full table forgets the connections that have been without packets for the longest time.
+// Forgotten says how many of them were in use.
 package conntrack
 
 import (
@@ -33,14 +34,14 @@ const (
 	// Idle is how long a connection is in use after a packet. Within this time packets are sent again.
 	Idle = time.Minute
 
-	closedTime = time.Minute // after its end: packets of it may be late, and must begin no connection
-	silentTime = time.Hour   // after its last packet, although nobody has ended it
+	closedTime = time.Minute // after its end: late packets must not begin a new connection
+	silentTime = time.Hour   // after its last packet, if no message has ended it
 )
 
 // Place is where a packet belongs.
 type Place struct {
 	Conn  int  // number of the connection, from 1 in the order of their beginnings; 0: none
-	Rel   int  // PSN relative to the first of the requester; it goes on when PSNs begin anew
+	Rel   int  // PSN relative to the first PSN of the requester; it does not wrap at 2^24
 	Known bool // Rel is known
 }
 
@@ -50,13 +51,14 @@ type end struct {
 	qpn  bth.QPN
 }
 
-// way is from an address to a queue pair. What other hosts send to that is not of the connection.
-type way struct {
+// direction identifies the packets of a connection that one host sends: their source address and their
+// destination queue pair.
+type direction struct {
 	src bth.GID
 	to  end
 }
 
-// conn is a connection, of one direction until the opposite one is found.
+// conn is a connection. It has only one direction until the table finds the opposite one.
 type conn struct {
 	recent.Entry[*conn] // of Table.live or Table.closed
 	number              int
@@ -72,22 +74,25 @@ func (c *conn) over(now mono.Time) bool {
 	return now.Sub(c.Used()) > silentTime
 }
 
-// flow is what one host sends to one queue pair.
+// flow is the state of the packets that one host sends to one queue pair.
 type flow struct {
-	way
+	direction
 	conn    *conn   // nil: the table has forgotten it
-	start   bth.PSN // of the requests
+	start   bth.PSN // the first PSN that was requested
 	last    bth.PSN // the latest PSN that was requested
 	lastRel int     // relative to start
-	known   bool    // these are set
+	known   bool    // start, last and lastRel are set
 	peer    *flow   // the opposite direction; nil: not known yet
 }
 
-// rel returns the place of a PSN relative to the start. It is one of the 2^24 around the latest.
+// rel returns a PSN relative to the start. A PSN has 24 bits, so rel takes the one nearest to the latest
+// request.
 func (f *flow) rel(psn bth.PSN) int { return f.lastRel + int(psn.Sub(f.last)) }
 
-// begun returns the requests of a connection that begin with a PSN.
-func begun(w way, start bth.PSN) *flow { return &flow{way: w, start: start, last: start, known: true} }
+// begun returns a flow whose first request has the PSN start.
+func begun(w direction, start bth.PSN) *flow {
+	return &flow{direction: w, start: start, last: start, known: true}
+}
 
 // request is a REQ.
 type request struct {
@@ -96,7 +101,7 @@ type request struct {
 	to    bth.GID
 	qpn   bth.QPN
 	start bth.PSN
-	made  *conn // the connection that it has become; nil: none yet
+	made  *conn // the connection that the REQ has become; nil: none yet
 }
 
 // sender names a REQ: its source, and the identifier it chose.
@@ -107,7 +112,7 @@ type sender struct {
 
 // Table has the connections. The zero value is not usable: see New.
 type Table struct {
-	flows     map[way]*flow
+	flows     map[direction]*flow
 	live      recent.List[*conn] // by their last packet
 	closed    recent.List[*conn] // by their end
 	requests  map[sender]*request
@@ -119,7 +124,7 @@ type Table struct {
 
 // New returns an empty table.
 func New() *Table {
-	return &Table{flows: make(map[way]*flow), live: recent.List[*conn]{Slack: Idle / 64}, requests: make(map[sender]*request)}
+	return &Table{flows: make(map[direction]*flow), live: recent.List[*conn]{Slack: Idle / 64}, requests: make(map[sender]*request)}
 }
 
 // Len returns how many connections were seen.
@@ -136,7 +141,7 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 		t.manage(now, src, dst, p)
 		return Place{}
 	}
-	w := way{src, end{dst, qpn}}
+	w := direction{src, end{dst, qpn}}
 	f := t.flows[w]
 	if f != nil && f.conn.over(now) {
 		t.forget(f.conn)
@@ -165,7 +170,8 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 	}
 	last := p.PSN()
 	if p.Info.Flags&bth.Read != 0 {
-		// The responses take the PSNs behind it. How many depends on the MTU: at most this many.
+		// The responses take the following PSNs. Their number depends on the path MTU, which is unknown here:
+		// this is the maximum.
 		last = last.Add(int(min(p.DMALen()/uint32(bth.MTU256.Bytes()), 1<<22)))
 	}
 	if !f.known {
@@ -178,9 +184,9 @@ func (t *Table) Observe(now mono.Time, src, dst bth.GID, p *bth.Packet) Place {
 	return Place{f.conn.number, rel, true}
 }
 
-// add begins a connection with the packets to one of its ends.
-func (t *Table) add(now mono.Time, w way) *flow {
-	f := &flow{way: w}
+// add begins a connection of which only one direction is known.
+func (t *Table) add(now mono.Time, w direction) *flow {
+	f := &flow{direction: w}
 	t.begin(now, f, nil)
 	if len(t.open) == maxOpen {
 		t.open = append(t.open[:0], t.open[1:]...)
@@ -196,7 +202,7 @@ func (t *Table) begin(now mono.Time, flows ...*flow) *conn {
 	c := &conn{number: t.conns}
 	for i, f := range flows {
 		if f != nil {
-			f.conn, c.flows[i], t.flows[f.way] = c, f, f
+			f.conn, c.flows[i], t.flows[f.direction] = c, f, f
 		}
 	}
 	t.live.Add(now, &c.Entry, c)
@@ -230,7 +236,7 @@ func (t *Table) forget(c *conn) {
 	}
 	for _, f := range c.flows {
 		if f != nil {
-			delete(t.flows, f.way)
+			delete(t.flows, f.direction)
 			f.conn = nil
 		}
 	}
@@ -246,7 +252,8 @@ func (t *Table) end(now mono.Time, c *conn) {
 	t.closed.Add(now, &c.Entry, c)
 }
 
-// pair looks for the requests that a response to flow f answers. The two flows are one connection then, with the lower number.
+// pair looks for the requests that a response to flow f answers. If it finds them, it makes the two flows one
+// connection, which keeps the lower number.
 func (t *Table) pair(f *flow, src, dst bth.GID, psn bth.PSN) {
 	for i := len(t.open) - 1; i >= 0; i-- {
 		q := t.open[i]
@@ -264,12 +271,12 @@ func (t *Table) pair(f *flow, src, dst bth.GID, psn bth.PSN) {
 	}
 }
 
-// prune removes from the open flows those that have found the opposite direction, and those that are forgotten.
+// prune removes from open the flows whose opposite direction is known, and the forgotten ones.
 func (t *Table) prune() {
 	t.open = slices.DeleteFunc(t.open, func(f *flow) bool { return f.peer != nil || f.conn == nil })
 }
 
-// manage takes a management datagram. A DREQ that arrives ends the connection; so the DREP tells nothing.
+// manage handles a management datagram. The DREQ already ends a connection, so manage ignores the DREP.
 func (t *Table) manage(now mono.Time, src, dst bth.GID, p *bth.Packet) {
 	m, err := cm.DecodeMAD(p.Payload())
 	if err != nil {
@@ -284,17 +291,17 @@ func (t *Table) manage(now mono.Time, src, dst bth.GID, p *bth.Packet) {
 			r.made = t.accept(now, end{dst, r.qpn}, end{src, m.QPN}, r.start, m.StartingPSN)
 		}
 	case *cm.REJ:
-		t.reject(now, sender{dst, m.RemoteID}, src) // the REQ of the receiver is refused,
-		t.reject(now, sender{src, m.LocalID}, dst)  // or the REP that has answered one of the sender
+		t.reject(now, sender{dst, m.RemoteID}, src) // the sender refuses the REQ of the receiver,
+		t.reject(now, sender{src, m.LocalID}, dst)  // or refuses a REP that has answered its own REQ
 	case *cm.DREQ:
-		if f := t.flows[way{src, end{dst, m.RemoteQPN}}]; f != nil {
+		if f := t.flows[direction{src, end{dst, m.RemoteQPN}}]; f != nil {
 			t.end(now, f.conn)
 		}
 	}
 }
 
-// request returns the REQ of a sender, a new one if there is none. It forgets the oldest REQ when there are too many: the
-// connection of that one is found by its packets.
+// request returns the REQ of a sender, or makes a new one. If there are too many, it forgets the oldest REQ:
+// the table then recognises that connection only by its packets.
 func (t *Table) request(now mono.Time, of sender) *request {
 	if r := t.requests[of]; r != nil {
 		t.asked.Renew(now, &r.Entry)
@@ -316,7 +323,7 @@ func (t *Table) drop(r *request) {
 	delete(t.requests, r.sender)
 }
 
-// reject notes that a connection does not come about: the REQ of a sender to an address.
+// reject notes that the REQ of a sender to an address leads to no connection.
 func (t *Table) reject(now mono.Time, of sender, to bth.GID) {
 	if r := t.requests[of]; r != nil && r.to == to {
 		t.end(now, r.made)
@@ -326,7 +333,7 @@ func (t *Table) reject(now mono.Time, of sender, to bth.GID) {
 
 // accept notes a connection of two ends and the first PSNs to them, and returns it.
 func (t *Table) accept(now mono.Time, active, passive end, toActive, toPassive bth.PSN) *conn {
-	there, back := way{active.addr, passive}, way{passive.addr, active}
+	there, back := direction{active.addr, passive}, direction{passive.addr, active}
 	a, p := t.flows[back], t.flows[there]
 	if a != nil && p != nil && a.peer == p && a.known && p.known && a.start == toActive && p.start == toPassive {
 		return a.conn // the REP was repeated

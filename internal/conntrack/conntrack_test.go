@@ -62,7 +62,7 @@ func (w *wire) mad(src, dst bth.GID, m interface{ Put(*[cm.MADLen]byte) }) {
 
 func place(conn, rel int) conntrack.Place { return conntrack.Place{Conn: conn, Rel: rel, Known: true} }
 
-// The handshake tells the numbers of both directions before the first packet, and a repeated REP
+// The handshake has the queue pair numbers and PSNs of both directions before the first packet, and a repeated REP
 // makes no second connection.
 func TestHandshake(t *testing.T) {
 	w := newWire(t)
@@ -114,19 +114,20 @@ func TestOutOfBand(t *testing.T) {
 	w.want(bob, alice, bth.RCAck, 0x30, 9, conntrack.Place{Conn: w.table.Len() + 1})
 }
 
-// connect makes the connection of a REQ with this identifier, between queue pairs of that number and the next one.
+// connect makes a connection by a REQ with the identifier id, between queue pair qpn and queue pair qpn+1.
 func (w *wire) connect(id cm.CommID, qpn bth.QPN) {
 	w.t.Helper()
 	w.mad(alice, bob, &cm.REQ{LocalID: id, QPN: qpn, StartingPSN: 100, MTU: bth.MTU1024})
 	w.mad(bob, alice, &cm.REP{LocalID: id + 0x1000, RemoteID: id, QPN: qpn + 1, StartingPSN: 200})
 }
 
-// A connection that was ended keeps its number for a while, for packets that are late. After that its queue pairs are strangers.
+// An ended connection keeps its number for some time, for late packets. After that, a packet to one of its queue
+// pairs begins a new connection.
 func TestEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(w *wire)
-		over time.Duration // after so long it is forgotten
+		over time.Duration // when the table forgets the connection
 	}{
 		{"DREQ of the active end", func(w *wire) { w.mad(alice, bob, &cm.DREQ{LocalID: 7, RemoteID: 0x1007, RemoteQPN: 0x71}) }, time.Minute},
 		{"DREQ of the passive end", func(w *wire) { w.mad(bob, alice, &cm.DREQ{LocalID: 0x1007, RemoteID: 7, RemoteQPN: 0x70}) }, time.Minute},
@@ -169,7 +170,8 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// A full table forgets what was ended, then what was silent for longest, and counts what was in use.
+// A full table first forgets ended connections, then those without packets for the longest time. It counts the
+// forgotten connections that were in use.
 func TestFull(t *testing.T) {
 	const most = 1 << 16 // connections of two directions
 	w := newWire(t)
@@ -181,7 +183,7 @@ func TestFull(t *testing.T) {
 	w.want(alice, bob, bth.RCSendOnly, 0x10B, 205, place(6, 5))
 	w.now = w.now.Add(2 * time.Minute)
 	w.want(alice, bob, bth.RCSendOnly, 0x101, 205, place(1, 5))
-	w.connect(0x200002, 0x300010) // takes that of the second, which is the oldest now, but idle
+	w.connect(0x200002, 0x300010) // takes the place of the second, which is now the oldest and idle
 	w.want(alice, bob, bth.RCSendOnly, 0x105, 205, place(3, 5))
 	if n := w.table.Forgotten(); n != 0 {
 		t.Fatalf("%d connections were forgotten in use", n)

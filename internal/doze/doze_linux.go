@@ -26,7 +26,7 @@ type Sleeper struct {
 	armed []uint32 // events that each descriptor is armed for; 0: not armed
 	known int      // fds[:known] are in the epoll; 0 before the first sleep
 
-	epoll int      // of fds and event
+	epoll int      // watches fds and event
 	file  *os.File // of epoll, registered in the runtime's poller
 	conn  syscall.RawConn
 	event int // an eventfd that ends a nap
@@ -69,7 +69,7 @@ func (s *Sleeper) Add(fd int) {
 }
 
 // Sole sets whether later sleeps watch only the first descriptor. A descriptor that was watched before may still end
-// one sleep. The sleeping goroutine calls it.
+// one sleep. Only the goroutine that sleeps may call it.
 func (s *Sleeper) Sole(on bool) { s.sole = on }
 
 // eventID marks events of the eventfd in the epoll. Those of fds have their index.
@@ -114,7 +114,7 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 		if d > 0 {
 			end = time.Now().Add(d)
 		}
-		// Set this first: later it could undo a Wake.
+		// Set the deadline before the sleep begins: set later, it could undo a Wake.
 		s.file.SetReadDeadline(end)
 		if err := s.conn.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			s.errno = unix.EBADF

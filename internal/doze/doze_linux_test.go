@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/internal/scarce"
 )
 
-// ways are the two ways to sleep, and no sleep, each with a duration that selects it.
-var ways = []struct {
+// sleepKinds are the kinds of sleep, each with a duration that selects it.
+var sleepKinds = []struct {
 	name string
 	d    time.Duration
 }{
@@ -67,7 +67,7 @@ func sleep(t *testing.T, s *Sleeper, d time.Duration, room bool) {
 // TestReadable: data that came before the sleep end it, as do data that come during it. Unread data end every later
 // sleep.
 func TestReadable(t *testing.T) {
-	for _, w := range ways {
+	for _, w := range sleepKinds {
 		t.Run(w.name, func(t *testing.T) {
 			s, fd, other := newPair(t)
 			for range 100 {
@@ -113,7 +113,7 @@ func TestEnd(t *testing.T) {
 // TestRoom: a sleep with room lasts while there is no room, and readable data end it, too. Room does not end a sleep
 // without room.
 func TestRoom(t *testing.T) {
-	for _, w := range ways {
+	for _, w := range sleepKinds {
 		t.Run(w.name, func(t *testing.T) {
 			s, fd, other := newPair(t)
 			sleep(t, s, w.d, true)
@@ -139,7 +139,7 @@ func TestRoom(t *testing.T) {
 // TestSole: only the first descriptor ends a sleep after Sole(true), except one that was watched before. Every
 // descriptor ends a sleep after Sole(false).
 func TestSole(t *testing.T) {
-	for _, w := range ways {
+	for _, w := range sleepKinds {
 		t.Run(w.name, func(t *testing.T) {
 			s, _, other := newPair(t)
 			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -167,7 +167,7 @@ func TestSole(t *testing.T) {
 
 // TestWake: a Wake ends the current sleep, or the next one, and only that.
 func TestWake(t *testing.T) {
-	for _, w := range ways {
+	for _, w := range sleepKinds {
 		t.Run(w.name, func(t *testing.T) {
 			s, _, _ := newPair(t)
 			s.Wake()
@@ -246,7 +246,7 @@ func TestSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer none.Close()
-	for _, w := range ways {
+	for _, w := range sleepKinds {
 		if _, errno := none.Sleep(w.d, false); errno != unix.EBADF {
 			t.Errorf("%s at a descriptor that is none: %v", w.name, errno)
 		}

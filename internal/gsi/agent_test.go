@@ -22,7 +22,7 @@ var (
 	peerAddr = netip.MustParseAddr("10.0.0.9")
 )
 
-// testHost is a resolver, and a host that knows nobody.
+// testHost is a resolver, and a host without neighbours.
 type testHost struct{ asked int }
 
 func (*testHost) Resolve(context.Context, netip.Addr, netip.Addr) (route.Neighbour, error) {
@@ -57,9 +57,9 @@ func testAgent(t *testing.T, host route.Resolver) *Agent {
 	return g
 }
 
-// TestStrangersPaths: paths and next hops learned from packets of any number of strangers
-// are bounded at once, not by the garbage collector, and so are those to be looked up. What
-// was resolved and is in use stays.
+// TestStrangersPaths: the numbers of paths, of next hops learned from packets, and of waiting
+// lookups stay bounded for any number of strangers, without the help of the garbage collector.
+// The resolved path in use stays.
 func TestStrangersPaths(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const strangers = 4 * maxPaths

@@ -73,7 +73,7 @@ type Agent struct {
 	ports    ports
 	watchers watchers
 	shared   share.Shared // nil: there are no other processes
-	teller   share.Teller // nil: nobody can ask what this process does
+	teller   share.Teller // nil: no program can request reports of this process
 }
 
 // sendDepth is the number of datagrams that may wait for the port.

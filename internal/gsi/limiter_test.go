@@ -9,8 +9,9 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A flood of management datagrams from one source, or from thousands, is taken at the rate
-// only; with one source the others are heard, and all are once it is over.
+// The limiter admits a flood of management datagrams, from one source or from thousands, only
+// at its rate. A flood from one source does not stop datagrams of other sources. After the
+// flood the limiter admits a burst again.
 func TestMADLimiter(t *testing.T) {
 	const rate = 10_000
 	gid := func(n int) *bth.GID {
@@ -50,8 +51,9 @@ func TestMADLimiter(t *testing.T) {
 	}
 }
 
-// While data are transferred datagrams are taken at a fraction of the rate, other sources
-// are heard beside a flood, and the full rate is back soon after the data.
+// While connections transfer data, the limiter admits a flood at a fraction of the rate, and
+// still admits the datagrams of other sources. Soon after the data, it admits datagrams at the
+// full rate again.
 func TestMADLimiterBesideData(t *testing.T) {
 	const rate = 200_000
 	a, b := bth.GIDFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1})), bth.GIDFrom(netip.AddrFrom4([4]byte{10, 16, 0, 2}))
@@ -90,8 +92,8 @@ func TestMADLimiterBesideData(t *testing.T) {
 	}
 }
 
-// At every rate, beside data and without, datagrams are taken at the rate that is due, and
-// other sources are heard beside a flood.
+// The limiter keeps every rate, with and without data transfer, and still admits the datagrams
+// of other sources during a flood.
 func TestMADLimiterRates(t *testing.T) {
 	a, b := bth.GIDFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1})), bth.GIDFrom(netip.AddrFrom4([4]byte{10, 16, 0, 2}))
 	for _, data := range []bool{false, true} {

@@ -23,8 +23,8 @@ func (*twoQueues) Slots() []share.Slot               { return []share.Slot{5, 9}
 func (*twoQueues) NewOut() share.Outlet              { return nil }
 func (*twoQueues) Receive(func(*share.Packet)) error { return nil }
 
-// A peer must see of the numbers of every connection of a process that shares its address that it does: queue
-// pairs on all shards, not only on the first.
+// The QPN and communication ID of a connection must show the peer that processes share the address. This is
+// so for queue pairs on all shards, not only on the first.
 func TestNumbersOfManyQueuesMayDivide(t *testing.T) {
 	s := new(twoQueues)
 	hub := mem.NewHub(mem.Config{})

@@ -16,9 +16,9 @@ func strangerKey(i int) route.Key {
 	return route.Key{Peer: bth.GIDFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))}
 }
 
-// TestPathCacheEvictsWithoutSearch: a new path evicts one without reading any but the oldest unused
-// one: each packet from a new address may need room. The paths in use are nil
-// here: reading one would panic.
+// TestPathCacheEvictsWithoutSearch: to evict a path, put reads only the oldest unused one, because
+// each packet from a new address may need room. The paths in use are nil here, so reading one would
+// panic.
 func TestPathCacheEvictsWithoutSearch(t *testing.T) {
 	c := newPathCache()
 	for i := range maxPaths {
@@ -31,7 +31,8 @@ func TestPathCacheEvictsWithoutSearch(t *testing.T) {
 	}
 }
 
-// TestPathCacheEvictsOldest: the path goes that was made, or released, longest ago, and none in use.
+// TestPathCacheEvictsOldest: put evicts the path that was made or released longest ago, and never a
+// path in use.
 func TestPathCacheEvictsOldest(t *testing.T) {
 	c := newPathCache()
 	for i := range maxPaths {
@@ -52,8 +53,8 @@ func TestPathCacheEvictsOldest(t *testing.T) {
 	}
 }
 
-// TestPathOfLeaving: a connection that was destroyed repeats its DREQ, so it keeps its path until
-// the peer has answered, however many strangers write meanwhile.
+// TestPathOfLeaving: a destroyed connection repeats its DREQ, so it keeps its path until the peer
+// has answered, even if many strangers send datagrams meanwhile.
 func TestPathOfLeaving(t *testing.T) {
 	g := testAgent(t, &testHost{})
 	r, err := g.Route(t.Context(), netip.Addr{}, peerAddr, 0)

@@ -30,8 +30,8 @@ func portsOf(s share.Shared) portClass {
 	return portClass{uint32(s.Slots()[0]), share.Slots}
 }
 
-// startSharing makes the agent tell the peers of other processes that died, and report the
-// activity of this process on request.
+// startSharing makes the agent disconnect the peers of other processes on the address when these die,
+// and report the activity of this process on request.
 func (g *Agent) startSharing() {
 	if g.teller != nil {
 		g.teller.OnReport(g.report)

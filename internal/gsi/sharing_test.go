@@ -64,7 +64,8 @@ func request(t *testing.T, service cm.ServiceID) (*Agent, *neighbours, *Listener
 	return g, s, l, <-asked
 }
 
-// The peer of an accepted connection is told when this process dies, also before its RTU has come.
+// Accept puts a connection on the board before the RTU arrives, so that the peer is also told if
+// this process dies before the RTU.
 func TestAcceptedIsNoted(t *testing.T) {
 	_, s, _, c := request(t, 0x0000000001061234)
 	if len(s.noted) != 0 {
@@ -79,8 +80,8 @@ func TestAcceptedIsNoted(t *testing.T) {
 	}
 }
 
-// A peer repeats its request until it has an answer: the service of a listener stays this
-// process's until the handshakes that it began are over, whatever ends them.
+// A peer repeats its request until it has an answer: a closed listener keeps its claim on the
+// service until all its handshakes have ended, whatever ends them.
 func TestClaimOutlivesListener(t *testing.T) {
 	const service = 0x0000000001061234
 	peer, own := bth.GIDFrom(peerAddr), bth.GIDFrom(ownAddr)
@@ -137,8 +138,9 @@ func (h *halfHost) Resolve(ctx context.Context, local, remote netip.Addr) (route
 	return h.testHost.Resolve(ctx, local, remote)
 }
 
-// When a process has died its peers are told soon, however many of them have gone, too.
-func TestBuryBesideGone(t *testing.T) {
+// The reachable peers of a dead process get their DREQs soon, however many other peers are
+// unreachable.
+func TestDisconnectOrphansBesideUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := testAgent(t, &halfHost{alive: peerAddr})
 		var list []share.Conn

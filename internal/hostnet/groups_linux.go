@@ -108,8 +108,8 @@ func gone(err error) bool {
 	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// member joins or leaves a group with a UDP socket of its IP version. The socket receives nothing: its port is unknown
-// to all.
+// member joins or leaves a group with a UDP socket of its IP version. The socket receives nothing, because no host
+// knows its port.
 func (i *Interface) member(fd int, group netip.Addr, enter bool) error {
 	if group.Is4() {
 		opt := unix.IP_DROP_MEMBERSHIP

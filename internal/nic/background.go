@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// For some time after traffic the goroutine sleeps no longer than a tick at a time. A post
-// that starts a timer then need not wake it: a timer may be a tick late. After quiet without
-// traffic posts are so rare that waking the goroutine for each costs less than the ticks.
+// As long as the last traffic was less than quiet ago, the goroutine sleeps at most a tick at a time. A post that
+// starts a timer then need not wake the goroutine: the timer may be a tick late. Later, posts are so rare that waking
+// the goroutine for each costs less than the ticks.
 const (
 	tick  = time.Millisecond
 	quiet = 10 * time.Millisecond
@@ -23,9 +23,9 @@ func (s *Shard) run() {
 	var policy yieldPolicy
 	var offers offerPolicy
 	yielded := false // since the last work
-	// With more threads than processors Gosched moves this goroutine to another thread. This thread then runs a woken
-	// goroutine, which another thread would otherwise take over only after some tens of microseconds. If no goroutine was
-	// woken, Gosched gains nothing.
+	// With more threads than processors, Gosched moves this goroutine to another thread. That gains time only after
+	// this goroutine has woken another one, which this thread then runs at once. So an idle poll calls Gosched only if
+	// there are not more threads than processors.
 	crowded := runtime.GOMAXPROCS(0) > runtime.NumCPU()
 	timer := time.NewTimer(tick)
 	timer.Stop()
@@ -68,7 +68,7 @@ func (s *Shard) run() {
 				offers.yielded(now, s.nic.Now())
 			}
 			if sched.OneProcessor && !yielded && policy.allows(now) {
-				yielded = true // once: a peer that has not sent by then sleeps, and the packet will wake it
+				yielded = true // once: a local peer that is still silent is blocked
 				began := s.nic.Now()
 				sched.Yield()
 				policy.yielded(s.nic.Now().Sub(began))

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// admission is a QP 1 that notes when the shard says that data came last.
+// admission is a QP 1 that admits every datagram and records the dataAt of each call.
 type admission struct {
 	QP1
 	log []mono.Time
@@ -41,8 +41,8 @@ func (p *pauses) Drops() (d link.FilterDrops) {
 	return d
 }
 
-// bed is a NIC with a queue pair of each of three services.
-type bed struct {
+// testNIC is a NIC with an RC, a UC and a UD queue pair.
+type testNIC struct {
 	*NIC
 	qp1    *admission
 	pauses *pauses
@@ -62,7 +62,7 @@ func batchPath(t *testing.T, from, to netip.Addr, tc uint8) *frame.Path {
 	return p
 }
 
-func newBed(t *testing.T, recovery qp.Recovery) *bed {
+func newTestNIC(t *testing.T, recovery qp.Recovery) *testNIC {
 	port, err := mem.NewHub(mem.Config{}).Port("p", frame.MAC{2, 1})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func newBed(t *testing.T, recovery qp.Recovery) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{NIC: n, qp1: new(admission), pauses: new(pauses)}
+	b := &testNIC{NIC: n, qp1: new(admission), pauses: new(pauses)}
 	n.qp1, n.filter = b.qp1, b.pauses
 	mem, pd := mr.NewTable(rng.Uint64), mr.NewPD()
 	check := func(err error) {
@@ -109,7 +109,7 @@ func newBed(t *testing.T, recovery qp.Recovery) *bed {
 	return b
 }
 
-func (b *bed) outcome() string {
+func (b *testNIC) outcome() string {
 	s := b.shards[0]
 	var wcs [4096]cq.WC
 	k := b.recv.Poll(wcs[:])
@@ -129,7 +129,7 @@ func TestBatches(t *testing.T) {
 		if seed&1 != 0 {
 			recovery = qp.RecoverAll
 		}
-		whole, single := newBed(t, recovery), newBed(t, recovery)
+		whole, single := newTestNIC(t, recovery), newTestNIC(t, recovery)
 		rng := rand.New(rand.NewPCG(seed, 3))
 		layout := whole.info.Layout
 		stranger := netip.MustParseAddr("10.0.0.3")
@@ -215,7 +215,7 @@ func TestBatches(t *testing.T) {
 				}
 			}
 			x := rng.IntN(3)
-			for _, b := range []*bed{whole, single} {
+			for _, b := range []*testNIC{whole, single} {
 				for i, q := range b.qps {
 					if i == 2 && x > 0 {
 						continue // the datagram queue pair is dry

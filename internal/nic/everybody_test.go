@@ -38,7 +38,7 @@ func (*crowd) Others() (all []share.Slot) {
 
 func (c *crowd) Add(share.Slot, *link.Frame, bool) { c.passed++ }
 
-// budget is a QP 1 that admits so many datagrams.
+// budget is a QP 1 that admits a limited number of datagrams.
 type budget struct {
 	QP1
 	left, got int
@@ -51,8 +51,8 @@ func (b *budget) Admit(_, _ mono.Time, _ *bth.GID) bool {
 
 func (b *budget) Receive(mono.Time, *frame.Packet) { b.got++ }
 
-// What is admitted bounds the work for a flood of datagrams for everybody, too: each that is passed
-// to another process counts, and one with a wrong ICRC is passed to none.
+// Admit also limits the work for a flood of datagrams that are for all processes: each copy to
+// another process counts against the limit, and a datagram with a wrong ICRC is not copied.
 func TestFloodForEverybody(t *testing.T) {
 	port, err := mem.NewHub(mem.Config{}).Port("p", frame.MAC{2, 1})
 	if err != nil {

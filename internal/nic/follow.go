@@ -37,8 +37,9 @@ func (n *NIC) LinkInfo() link.Info {
 	return info
 }
 
-// present fails if the network interface was removed. The caller has locked a shard,
-// so interfaceRemoved also ends work that was begun before.
+// present fails if the network interface was removed. The caller has locked a shard.
+// interfaceRemoved sets removed before it locks all shards, so it also ends work that the
+// caller begins after a successful check.
 func (n *NIC) present() error {
 	if n.removed.Load() {
 		return errRemoved

@@ -69,8 +69,8 @@ func (g *gather) posted(now mono.Time) bool {
 	return g.due > 0 && g.score >= gatherScore && now <= g.limit
 }
 
-// gathers is posted for a shard whose background goroutine is running. It also sends
-// deferred posts.
+// gathers records a post, as posted does. It returns true only if the background goroutine is running, because that
+// goroutine sends the deferred posts.
 func (s *Shard) gathers(now mono.Time) bool {
 	return s.gather.posted(now) && !s.nic.polled && s.asleepUntil == 0 && !s.polling.paused.Load()
 }

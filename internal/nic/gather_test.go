@@ -10,7 +10,7 @@ import (
 // batch is a batch of the background goroutine that wakes some goroutines, of which some post.
 type batch struct {
 	woken, posts int
-	took         time.Duration // until the background goroutine goes on
+	took         time.Duration // until the background goroutine continues
 }
 
 // Posts of goroutines that one batch has woken wait for the last of them, once such goroutines have been prompt.
@@ -26,8 +26,8 @@ func TestGather(t *testing.T) {
 		name    string
 		history []batch
 		last    batch
-		answers bool // what the last batch has to send waits
-		waiting int  // posts that wait, of those after the last batch
+		answers bool // the packets of the last batch wait
+		waiting int  // number of posts after the last batch that wait
 	}{
 		{"nothing is known", nil, prompt, false, 0},
 		{"prompt", repeat(gatherScore, prompt), prompt, true, 2},
@@ -72,7 +72,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// What waits keeps the background goroutine from sleeping.
+// The background goroutine does not sleep while posts are deferred, and no post is deferred while it sleeps.
 func TestGatheredPostsAreSent(t *testing.T) {
 	s := &Shard{nic: &NIC{}, gather: gather{score: maxScore, due: 2, limit: 1}}
 	if !s.gathers(0) {

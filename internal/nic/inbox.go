@@ -11,8 +11,8 @@ import (
 // inboxLimit is the number of packets that may wait for a shard.
 const inboxLimit = 1024
 
-// inbox holds packets for queue pairs of a shard that arrived at another shard, because the
-// network need not know about shards, or at another process.
+// inbox holds packets for queue pairs of a shard that arrived at another shard or at another
+// process. They arrive at another shard if the network card does not steer packets by QPN.
 type inbox struct {
 	mu    sync.Mutex
 	queue []forwarded // guarded by mu

@@ -31,7 +31,7 @@ func (d *deadlines) HandleTimeout(mono.Time) {
 	}
 }
 
-// A flood delays the timers of a shard that is late at each of its batches, but does not stop them.
+// A flood delays the timers of a shard that is late for each of its batches, but does not stop them.
 func TestFloodLeavesTimers(t *testing.T) {
 	for _, every := range []time.Duration{time.Microsecond, lateAfter, lateAfter + 1, 5 * lateAfter, time.Second} {
 		d := new(deadlines)
@@ -65,8 +65,8 @@ func (p *backlogPort) Recv(fr []link.Frame) (int, error) {
 	return n, nil
 }
 
-// A shard that is late handles what waits for it before its timers: all that a driver has, also if the driver returns it in small
-// parts, and what has come by another shard or process.
+// A late shard handles all waiting packets before its timers: those of the driver, even if the driver returns them in
+// small parts, and those from another shard or process.
 func TestLateShardReceivesFirst(t *testing.T) {
 	for _, test := range []struct {
 		name                 string

@@ -118,7 +118,7 @@ func (d *datagramSink) waits() bool {
 	return len(d.crowds) > 0
 }
 
-// commitLoop is loopSink.Commit.
+// commitLoop is loopSink.Commit. It also records a destination process that has to catch up.
 func (d *datagramSink) commitLoop() {
 	to, other := d.passOut()
 	switch {

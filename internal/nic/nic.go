@@ -307,15 +307,15 @@ type Counters struct {
 	PortErrors uint64      // failed calls of ports, except while the link is down
 }
 
-// Counters returns a snapshot. It calls with while shard 0 is locked.
-func (n *NIC) Counters(with func()) (c Counters) {
+// Counters returns a snapshot. It calls underLock while shard 0 is locked.
+func (n *NIC) Counters(underLock func()) (c Counters) {
 	for i, s := range n.shards {
 		s.mu.Lock()
 		c.QP.Add(&s.counters)
 		c.Drops.Add(&s.drops)
 		c.PortErrors += s.health.errors
 		if i == 0 {
-			with()
+			underLock()
 		}
 		s.mu.Unlock()
 		c.Link.Add(s.port.Stats())

@@ -31,15 +31,16 @@ const (
 	trustAfter = 100 * time.Millisecond
 	maxTrust   = 10 * time.Second
 
-	// A program counts as answering if it has called again within soon after each of promptly
-	// completions in a row.
-	soon     = 10 * time.Microsecond
-	promptly = 16
+	// A program counts as answering if it has called again within answerGap after each of answersInRow completions
+	// in a row.
+	answerGap    = 10 * time.Microsecond
+	answersInRow = 16
 
 	// A lingering poll waits for the next packet, for lingerTime at most. If lingering polls have found nothing maxCredit
-	// times more often than something, polls do not linger for trustAfter. The packets that arrive may be other ones, for
-	// instance acknowledgements: after maxPoor stalls in a row, each with fewer than enoughHits hits before it, polls do not
-	// linger for some time, which doubles at each repetition.
+	// times more often than something, polls do not linger for trustAfter. The packet that a lingering poll finds
+	// need not be the WRITE that the program watches for; it may be an acknowledgement. So after maxPoor stalls in a
+	// row, each with fewer than enoughHits hits before it, polls do not linger for some time, which doubles at each
+	// repetition.
 	lingerTime = 60 * time.Microsecond
 	maxCredit  = 8
 	enoughHits = 64
@@ -61,7 +62,7 @@ type polling struct {
 
 	// Guarded by the shard.
 	handed mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
-	prompt int           // times in a row that the program called again within soon
+	prompt int           // times in a row that the program called again within answerGap
 	credit int           // of linger: polls with success minus those without
 	notYet mono.Time     // no poll lingers before this time
 	hits   int           // lingering polls with success since the last stall
@@ -178,9 +179,9 @@ func (s *Shard) called(now mono.Time) {
 	if p.handed == mono.Never {
 		return
 	}
-	if now.Sub(p.handed) > soon {
+	if now.Sub(p.handed) > answerGap {
 		p.prompt = 0
-	} else if p.prompt < promptly {
+	} else if p.prompt < answersInRow {
 		p.prompt++
 	}
 	p.handed = mono.Never
@@ -189,7 +190,7 @@ func (s *Shard) called(now mono.Time) {
 // answers reports whether the program calls again soon after a completion. The shard then defers the
 // acknowledgement until that call, so that it leaves with the program's answer. If the program does not call, the
 // background goroutine sends it.
-func (s *Shard) answers() bool { return s.polling.prompt >= promptly && s.asleepUntil == 0 }
+func (s *Shard) answers() bool { return s.polling.prompt >= answersInRow && s.asleepUntil == 0 }
 
 // linger extends a poll that has a completion, for a program that is about to watch its memory for a WRITE of its
 // peer. While the program watches, it makes no calls, and on a machine with one processor it prevents the background

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// What came in polls that lingered was the WRITE that the program waits for, if the background goroutine is
-// seldom needed. If it is needed again and again, polls linger no more.
+// If the background goroutine is seldom needed, lingering polls have received the WRITEs that the program
+// waits for. If it is needed again and again, polls stop lingering.
 func TestStallsEndLingering(t *testing.T) {
 	for _, test := range []struct {
 		name   string

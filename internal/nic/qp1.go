@@ -49,8 +49,8 @@ type QP1 interface {
 	Removed(why error)
 }
 
-// qp1State is the state of QP 1 on shard 0. It saves the calls of QP 1 in entries that do
-// not concern it. Other shards never change it.
+// qp1State is the state of QP 1 on shard 0. With it, entries that do not concern QP 1 need not
+// call it. Other shards never change it.
 type qp1State struct {
 	post, collect bool      // the manager was called since the last Post, the last Collect
 	blocked       bool      // last result of Post

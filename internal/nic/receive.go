@@ -63,8 +63,9 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 	}
 }
 
-// noteAccepted notes that queue pairs have accepted packets, if RcvdPkts is not what it was. Only
-// accepted packets count: a stranger must not slow down the handshakes of others.
+// noteAccepted records the time of accepted packets. It reports whether queue pairs have accepted
+// any since RcvdPkts was received. Dropped packets do not count, so a stranger cannot slow down
+// the handshakes of others.
 func (s *Shard) noteAccepted(now mono.Time, received uint64) (accepted bool) {
 	if accepted = s.counters.RcvdPkts != received; accepted {
 		s.dataAt = now

@@ -48,9 +48,9 @@ type Shard struct {
 	busyAt      mono.Time // time of the last traffic
 	dataAt      mono.Time // when a queue pair last accepted a packet
 	lookedAt    mono.Time // time of the last call of work
-	behind      bool      // more packets may wait since a time when nobody called work
-	backlog     int       // behind: batches that may still arrive before expired timers count
-	lateAt      mono.Time // behind: since when
+	behind      bool      // no goroutine called work for some time, and packets from that time may still wait
+	backlog     int       // while behind: how many more batches to handle before expired timers
+	lateAt      mono.Time // while behind: when that began
 
 	qp1    qp1State
 	health health
@@ -60,7 +60,7 @@ type Shard struct {
 	out    share.Outlet // to other processes on the addresses; nil: there are none
 
 	gather  gather
-	polling polling    // atomic
+	polling polling
 	seat    sync.Mutex // held by the goroutine that sleeps at the port, on a NIC with background goroutines
 	vain    vain       // atomic
 
@@ -233,9 +233,11 @@ func (s *Shard) work(now mono.Time) int {
 	return n
 }
 
-// If nobody has driven a shard for lateAfter, packets may wait for it, and timers may have expired. The answers to these
-// timers may be behind maxBacklog batches, as many as a socket holds. The shard handles its timers after mostBehind all the
-// same: a program that stands still between any two batches would otherwise never handle them in a flood.
+// If no goroutine has called work for lateAfter, the shard is behind: packets may wait, and timers may
+// have expired whose answers are among these packets. So the shard first handles up to maxBacklog
+// batches, as many as a socket holds, and only then the expired timers. After mostBehind it handles the
+// timers in any case: otherwise a shard in a flood whose goroutine is late for each batch would never
+// handle them.
 const (
 	lateAfter  = 10 * time.Millisecond
 	maxBacklog = 128

@@ -43,7 +43,8 @@ func shared(t *testing.T) (*NIC, *neighbours) {
 	return n, s
 }
 
-// Packets from the network at another process that find no room are counted like those from other shards.
+// Packets that arrived from the network at another process and found no room are counted like those from
+// other shards.
 func TestSharedOverrun(t *testing.T) {
 	n, s := shared(t)
 	const lost = 3

@@ -22,7 +22,7 @@ func TestTraceOff(t *testing.T) {
 	}
 }
 
-// A trace has the region and the counters that changed in it.
+// A trace has the region, and the counters that changed in the region.
 func TestTraceOn(t *testing.T) {
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
@@ -45,7 +45,7 @@ func TestTraceOn(t *testing.T) {
 	}
 }
 
-// What a region costs: nothing to speak of without a trace.
+// BenchmarkTrace measures the cost of a region without and with a trace.
 func BenchmarkTrace(b *testing.B) {
 	var c qp.Counters
 	region := func(b *testing.B) {

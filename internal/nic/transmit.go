@@ -11,9 +11,8 @@ import (
 
 // packetsPerEntry is about the number of packets that one entry sends, before other
 // goroutines get the lock and the shard handles packets that arrived meanwhile. The rest
-// waits for the next entry. It is a window and one packet, which shows whether there is a
-// rest, so that a post of a window wakes no goroutine. Many more packets would overrun a peer
-// that answers each.
+// waits for the next entry. It is one packet more than a window: so a post of a whole window leaves no rest, and need
+// not wake the background goroutine. Many more packets would overrun a peer that answers each.
 const packetsPerEntry = qp.DefaultWindow + 1
 
 // send builds packets and gives them to the port's driver.
@@ -184,8 +183,8 @@ func (s *Shard) PostAll(qps []*QP, f func() (int, error)) (bad int, err error) {
 	return bad, err
 }
 
-// maxUnbuilt is the number of deferred work requests whose packets are built together: a queue pair builds
-// many packets faster than one at a time, and of more work requests the first have left the cache.
+// maxUnbuilt is the number of deferred work requests whose packets are built together: building many packets at once
+// is faster than one at a time, but with more work requests the first ones would have left the cache.
 const maxUnbuilt = 16
 
 // fits reports whether a deferred post of n work requests can still wait, because a batch of the port has

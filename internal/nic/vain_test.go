@@ -8,7 +8,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Others who take the processor for long make it count as shared, for longer each time.
+// If other programs keep the processor for long during a yield, it counts as shared, for longer
+// each time.
 func TestSharedProcessor(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	var v vain
@@ -40,22 +41,22 @@ func TestSharedProcessor(t *testing.T) {
 	}
 }
 
-// bedPort is a port that notes for how long goroutines sleep at it.
-type bedPort struct {
+// sleepPort is a port that records the requested durations of sleeps.
+type sleepPort struct {
 	link.Port
 	naps []time.Duration
 }
 
-func (p *bedPort) Wait(d time.Duration) error {
+func (p *sleepPort) Wait(d time.Duration) error {
 	p.naps = append(p.naps, d)
 	return nil
 }
 
-// A program that polls in vain sleeps at the port while its processor is shared, one goroutine at a
-// time; and polls on as long as there is something, or the processor is its own.
+// A poll without success sleeps at the port while the processor is shared, one goroutine at a time.
+// Polls do not sleep while they find work, or while the processor is not shared.
 func TestNap(t *testing.T) {
 	for _, polled := range []bool{true, false} {
-		p := new(bedPort)
+		p := new(sleepPort)
 		n := &NIC{polled: polled, driver: make(chan struct{}, 1), epoch: time.Now()}
 		s := newShard(n, 0, p)
 		n.shards = []*Shard{s}

@@ -51,10 +51,10 @@ func (y *yieldPolicy) received(packets int, now mono.Time) {
 
 // offerPolicy decides, on a machine with several processors, whether a background goroutine that finds nothing calls
 // sched_yield between two polls. Threads that it has woken, or those of a peer on this machine, may wait for its processor while
-// it polls. If a program that computes waits for it, that keeps it for some milliseconds. After such a yield the policy
-// backs off: it pauses, twice as long if the last pause has ended a short time ago.
+// it polls. But a program that computes may take the processor and keep it for some milliseconds. After such a yield
+// the policy backs off: it pauses, twice as long if the last pause has ended a short time ago.
 type offerPolicy struct {
-	next  mono.Time     // no yield before
+	next  mono.Time     // no yield before this time
 	pause time.Duration // the last pause
 }
 
@@ -62,7 +62,7 @@ const (
 	minOffer = sharedFirst
 	maxOffer = 2 * time.Second
 
-	// A pause after which all went well for calmOffers times as long says nothing of the next one.
+	// The next pause is short again if the last pause ended more than calmOffers times its length ago.
 	calmOffers = 8
 )
 

@@ -68,8 +68,9 @@ func TestYieldPolicyPause(t *testing.T) {
 	yield(bad, minPause)
 }
 
-// A goroutine that polls offers its processor until a program that computes takes it, and then less and less often as long as
-// that goes on. After quiet it begins anew.
+// A polling goroutine yields its processor until a program that computes takes it. While that
+// continues, the goroutine yields less and less often. After a long time without such a
+// program, the first pause is short again.
 func TestOfferPolicy(t *testing.T) {
 	var p offerPolicy
 	now := mono.Time(0).Add(time.Second)

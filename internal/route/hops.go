@@ -23,7 +23,7 @@ type Key struct{ Local, Peer bth.GID }
 // hops are the next hops in use of a device, by source and destination. All paths between two
 // addresses share one hop: those of queue pairs, of address handles, of QP 1. When the host
 // learns of another Ethernet address of a peer or gateway, or of another gateway to the peer,
-// the hop changes. This costs packets nothing.
+// the hop changes. Packets need no extra work for that.
 //
 // [Table] has a pointer to it: with a value, a hop would be reachable from its own cleanup,
 // and never be freed.
@@ -31,7 +31,7 @@ type hops struct {
 	mu     sync.Mutex
 	mac    frame.MAC
 	inUse  map[Key]*hop
-	apart  map[Key]*hop                     // hops with one user each, learned from packets: the first of a list
+	apart  map[Key]*hop                     // learned hops with one user each; each value is the first of a list
 	byAddr map[netip.Addr]map[*hop]struct{} // by neighbour, if it is known
 
 	// State of maintain.
@@ -137,7 +137,7 @@ func (t *hops) find(key Key, mac frame.MAC) (*hop, *frame.Hop) {
 	return h, t.enter(h, mac)
 }
 
-// enter makes the frame.Hop of a hop, with which that is forgotten.
+// enter makes the frame.Hop of h. When the garbage collector frees it, the table forgets h.
 func (t *hops) enter(h *hop, mac frame.MAC) *frame.Hop {
 	f := frame.NewHop(h, t.mac, mac)
 	h.ref = weak.Make(f)

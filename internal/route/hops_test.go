@@ -15,10 +15,10 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// fakeHost is a host's kernel, as hops see it.
+// fakeHost is a [Host] with a fixed neighbour table.
 type fakeHost struct {
 	mu       sync.Mutex
-	ways     map[netip.Addr]hostnet.Neighbour // by destination
+	routes     map[netip.Addr]hostnet.Neighbour // by destination
 	verified []netip.Addr
 	asked    int
 }
@@ -27,7 +27,7 @@ func (h *fakeHost) Known(_, dst netip.Addr) (hostnet.Neighbour, bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked++
-	n, ok := h.ways[dst]
+	n, ok := h.routes[dst]
 	if !ok {
 		return n, false, context.Canceled
 	}
@@ -41,7 +41,7 @@ func (h *fakeHost) Verify(at netip.Addr) error {
 	return nil
 }
 
-// takeVerified returns and forgets who was verified.
+// takeVerified returns the verified neighbours and clears the list.
 func (h *fakeHost) takeVerified() []netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,11 +67,11 @@ func wantHop(t *testing.T, what string, f *frame.Hop, src, dst frame.MAC) {
 	}
 }
 
-// TestHops: hops follow the host, those that were learned from a packet too once the host
-// has been asked; groups and the device itself do not depend on neighbours.
+// TestHops: a hop follows the neighbours and routes of the host. Hops to groups and to the
+// device itself do not depend on neighbours.
 func TestHops(t *testing.T) {
 	mac := func(i byte) frame.MAC { return frame.MAC{2, 9, 5: i} }
-	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{
+	host := &fakeHost{routes: map[netip.Addr]hostnet.Neighbour{
 		hopPeer: {Addr: hopPeer, MAC: mac(1), HopLimit: 64},
 		hopFar:  {Addr: hopGate, MAC: mac(2), HopLimit: 17},
 	}}
@@ -83,37 +83,38 @@ func TestHops(t *testing.T) {
 	many := table.get(hopKey(group), Neighbour{MAC: frame.MAC{1, 0, 0x5E, 1, 2, 3}}, true)
 	own := table.get(hopKey(self), Neighbour{MAC: hopOwn}, true)
 	if table.get(hopKey(hopPeer), Neighbour{MAC: mac(1), Addr: hopPeer, HopLimit: 64}, false) != peer {
-		t.Fatal("two hops of one way")
+		t.Fatal("two hops for one key")
 	}
 	if h, limit := table.resolved(hopKey(hopFar)); h != far || limit != 17 {
 		t.Errorf("resolved: %p, limit %d", h, limit)
 	}
 
-	// A peer moves; only hops by it are asked about.
-	host.ways[hopPeer] = hostnet.Neighbour{Addr: hopPeer, MAC: mac(3)}
-	host.ways[hopFar] = hostnet.Neighbour{Addr: hopGate, MAC: mac(4)}
+	// A peer moves: the table asks the host only for the hops to this neighbour.
+	host.routes[hopPeer] = hostnet.Neighbour{Addr: hopPeer, MAC: mac(3)}
+	host.routes[hopFar] = hostnet.Neighbour{Addr: hopGate, MAC: mac(4)}
 	table.refresh(host, table.leadingTo(map[netip.Addr]struct{}{hopPeer: {}}))
 	wantHop(t, "peer that moved", peer, hopOwn, mac(3))
 	wantHop(t, "another", far, hopOwn, mac(2))
 	table.refresh(host, table.leadingTo(map[netip.Addr]struct{}{hopGate: {}}))
 	wantHop(t, "gateway that moved", far, hopOwn, mac(4))
 
-	// Another gateway, which the host has to look for first; and no route for a while.
+	// The route gets another gateway, for which the host has to look first. Later there is no
+	// route for some time.
 	second := hopGate.Prev()
-	host.ways[hopFar] = hostnet.Neighbour{Addr: second}
+	host.routes[hopFar] = hostnet.Neighbour{Addr: second}
 	table.refresh(host, table.all())
 	wantHop(t, "until the new gateway is found", far, hopOwn, mac(4))
 	if v := host.takeVerified(); !slices.Equal(v, []netip.Addr{second}) {
 		t.Errorf("looked for %v, want %v", v, second)
 	}
-	host.ways[hopFar] = hostnet.Neighbour{Addr: second, MAC: mac(5)}
+	host.routes[hopFar] = hostnet.Neighbour{Addr: second, MAC: mac(5)}
 	table.refresh(host, table.leadingTo(map[netip.Addr]struct{}{second: {}}))
 	wantHop(t, "new gateway", far, hopOwn, mac(5))
-	delete(host.ways, hopFar)
+	delete(host.routes, hopFar)
 	table.refresh(host, table.all())
 	wantHop(t, "without a route", far, hopOwn, mac(5))
 
-	// Our own address.
+	// The device's Ethernet address changes.
 	tell := table.setMAC(hopOther)
 	slices.SortFunc(tell, netip.Addr.Compare)
 	if want := []netip.Addr{hopPeer, second}; !slices.Equal(tell, want) {
@@ -123,7 +124,7 @@ func TestHops(t *testing.T) {
 	wantHop(t, "group", many, hopOther, frame.MAC{1, 0, 0x5E, 1, 2, 3})
 	wantHop(t, "the device itself", own, hopOther, hopOther)
 
-	// The device has the peer's address, and loses it.
+	// The device gets the peer's address, and loses it.
 	has := true
 	local := func(g *bth.GID) bool { return has && g.Addr() == hopPeer || g.Addr() == self }
 	table.updateLocal(local)
@@ -136,7 +137,7 @@ func TestHops(t *testing.T) {
 	runtime.KeepAlive(own)
 }
 
-// TestLearnedHops: what a packet says changes no hop that was resolved.
+// TestLearnedHops: a packet changes a learned hop, but not a resolved one.
 func TestLearnedHops(t *testing.T) {
 	table := newHops(hopOwn)
 	table.maintained.Store(true)
@@ -153,7 +154,7 @@ func TestLearnedHops(t *testing.T) {
 	if len(fresh) != 1 || len(doubts) != 0 {
 		t.Fatalf("work: %v, %v", fresh, doubts)
 	}
-	table.refresh(&fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: true_}}}, fresh)
+	table.refresh(&fakeHost{routes: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: true_}}}, fresh)
 	wantHop(t, "asked", h, hopOwn, true_)
 	table.learned(hopKey(hopPeer), forged)
 	wantHop(t, "a forged packet", h, hopOwn, true_)
@@ -162,12 +163,12 @@ func TestLearnedHops(t *testing.T) {
 		t.Errorf("asked again: %v", fresh)
 	}
 	if !table.Owns(p) || newHops(hopOwn).Owns(p) || table.Owns(mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) {
-		t.Error("whose path is it?")
+		t.Error("Owns is wrong")
 	}
 }
 
-// TestDoubts: a neighbour is verified once a second, at most, however often and by
-// however many paths it is doubted, and not at all if nobody does it.
+// TestDoubts: the host verifies a neighbour at most once a second, even if many paths doubt it
+// often. Without maintain there are no doubts.
 func TestDoubts(t *testing.T) {
 	table := newHops(hopOwn)
 	h := table.get(hopKey(hopPeer), Neighbour{MAC: hopOther, Addr: hopPeer}, false)
@@ -185,9 +186,9 @@ func TestDoubts(t *testing.T) {
 	if n := count(); n != 3 {
 		t.Errorf("%d doubts in three seconds", n)
 	}
-	table.Doubt(9*second, mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) // nobody's
+	table.Doubt(9*second, mustPath(t, frame.PathConfig{Src: hopKey(hopPeer).Local, Dst: hopKey(hopPeer).Peer})) // no hop of a table
 
-	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
+	host := &fakeHost{routes: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { table.maintain(host, done) })
@@ -215,9 +216,8 @@ func (h *closingHost) Known(src, dst netip.Addr) (hostnet.Neighbour, bool, error
 	return h.fakeHost.Known(src, dst)
 }
 
-// TestTendCloses: a device that is closed does not wait until thousands of peers are
-// looked up.
-func TestTendCloses(t *testing.T) {
+// TestMaintainEnds: closing a device does not wait for the lookups of thousands of peers.
+func TestMaintainEnds(t *testing.T) {
 	table := newHops(hopOwn)
 	table.maintained.Store(true)
 	var paths []*frame.Path
@@ -236,7 +236,7 @@ func TestTendCloses(t *testing.T) {
 	runtime.KeepAlive(paths)
 }
 
-// TestHopsForgotten: hops that no path has are dropped, and so is all that led to them.
+// TestHopsForgotten: the table drops hops without paths, and their entries by neighbour.
 func TestHopsForgotten(t *testing.T) {
 	table := newHops(hopOwn)
 	for i := range byte(100) {
@@ -292,8 +292,8 @@ func (p prefers) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, er
 	return Neighbour{}, nil
 }
 
-// TestGIDSet: a table of many addresses says the same of each as one of few, which is
-// looked through.
+// TestGIDSet: Has gives the same answers for a table of many addresses, which uses a map, as
+// for a table of few, which it searches.
 func TestGIDSet(t *testing.T) {
 	var want []bth.GID
 	for i := range 300 {
@@ -314,8 +314,8 @@ func TestGIDSet(t *testing.T) {
 	}
 }
 
-// TestUnlearnedHops: the host is not asked about hops that QP 1 has given up, while those
-// that were resolved stay.
+// TestUnlearnedHops: the table does not ask the host for hops that QP 1 has released, and
+// keeps resolved hops.
 func TestUnlearnedHops(t *testing.T) {
 	table := newHops(hopOwn)
 	table.maintained.Store(true)
@@ -342,8 +342,9 @@ func TestUnlearnedHops(t *testing.T) {
 	}
 }
 
-// TestHopsApart: what a packet says of a source changes no hop that a target has learned from another, and what the host says
-// changes all of them.
+// TestHopsApart: a packet from an address does not change the hop that a target has learned
+// from another packet of this address. A hop that the resolver finds replaces all learned
+// ones.
 func TestHopsApart(t *testing.T) {
 	key, first, second, third := hopKey(hopPeer), frame.MAC{2, 1}, frame.MAC{2, 2}, frame.MAC{2, 3}
 	table := New(Config{MAC: hopOwn})
@@ -390,11 +391,11 @@ func TestHopsApart(t *testing.T) {
 
 	table.LookUp(one)
 	fresh, _ := table.takeWork()
-	host := &fakeHost{ways: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
+	host := &fakeHost{routes: map[netip.Addr]hostnet.Neighbour{hopPeer: {Addr: hopPeer, MAC: hopOther}}}
 	table.refresh(host, fresh)
 	wantHop(t, "looked up", one.Hop(), hopOwn, hopOther)
 	wantHop(t, "not looked up", three.Hop(), hopOwn, third)
-	host.ways[hopPeer] = hostnet.Neighbour{Addr: hopPeer, MAC: second}
+	host.routes[hopPeer] = hostnet.Neighbour{Addr: hopPeer, MAC: second}
 	table.NeighboursChanged(host, map[netip.Addr]struct{}{hopPeer: {}})
 	wantHop(t, "the peer has moved", one.Hop(), hopOwn, second)
 

@@ -168,8 +168,8 @@ func (t *Table) path(src bth.GID, w Way, sport uint16, hopLimit uint8, hop *fram
 
 // Learn returns the path back to the source of a packet, for QP 1: local is the
 // device's address, peer and mac are the packet's source. old, if not nil, is the present
-// path of QP 1; Learn returns it if it still leads there. QP 1 holds another path until Unlearn. The
-// packet may be forged, so it does not change a resolved hop.
+// path of QP 1; Learn returns old if its hop is still right; otherwise it returns a new path, which
+// QP 1 holds until Unlearn. The packet may be forged, so it does not change a resolved hop.
 func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*frame.Path, error) {
 	hop := t.hops.learned(Key{local, peer}, mac)
 	if old != nil && hop == old.Hop() {
@@ -178,8 +178,8 @@ func (t *Table) Learn(local, peer bth.GID, mac frame.MAC, old *frame.Path) (*fra
 	return t.back(local, peer, hop)
 }
 
-// LearnApart is Learn for targets. Until the resolver finds the peer, the path has a hop of its own, which other packets do not
-// change. The caller holds the path until Unlearn.
+// LearnApart is Learn for DC targets. Until the resolver finds the peer, the path has a hop of its
+// own, which other packets do not change. The caller holds the path until Unlearn.
 func (t *Table) LearnApart(local, peer bth.GID, mac frame.MAC) (*frame.Path, error) {
 	return t.back(local, peer, t.hops.learnedApart(Key{local, peer}, mac))
 }

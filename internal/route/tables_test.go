@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// TestGIDTable changes the addresses at random: an address keeps its index while
-// it is there, and gets it back if it can.
+// TestGIDTable changes the addresses at random: an address keeps its index while it is
+// present. An address that returns gets its former index, if that is free.
 func TestGIDTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all []bth.GID
@@ -77,7 +77,7 @@ func TestGIDTable(t *testing.T) {
 	}
 }
 
-// TestPaths: a path is shared as long as somebody has it, and forgotten afterwards.
+// TestPaths: the users of a configuration share one path. Without users the table forgets it.
 func TestPaths(t *testing.T) {
 	ps := newPaths()
 	c := frame.PathConfig{Src: bth.GID{15: 1, 10: 0xFF, 11: 0xFF}, Dst: bth.GID{15: 2, 10: 0xFF, 11: 0xFF}, SrcPort: 49152, HopLimit: 64}

@@ -19,8 +19,8 @@ import (
 // user share.
 var groupFile = "/etc/goroce/share-group"
 
-// sharingGroup returns the group of groupFile. It ignores a file that others
-// than root can write.
+// sharingGroup returns the group of groupFile. It ignores a file that users other than root can
+// write.
 func sharingGroup() (gid uint32, ok bool) {
 	st, err := os.Stat(groupFile)
 	if err != nil || st.Mode()&0o022 != 0 || st.Sys().(*syscall.Stat_t).Uid != 0 {
@@ -59,8 +59,9 @@ func (l *line) trusts() bool {
 	return err == nil && (me.Uid == 0 || me.Gid == g || slices.Contains(mine, int(g))) && (l.peer.Uid == 0 || l.peer.Gid == g || slices.Contains(l.peerGroups(), g))
 }
 
-// The kernel shows all users and groups that the user namespace of this process does not map as
-// one number, that of nobody. A process with that number may belong to any of them.
+// The user namespace of this process may not map some users and groups. The kernel shows all of
+// these as one number, that of the user nobody. A process with that number may belong to any of
+// them.
 var (
 	isUser  = certain("/proc/self/uid_map", "/proc/sys/kernel/overflowuid")
 	isGroup = certain("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// In a user namespace that does not know all users, nobody may be anybody.
+// In a user namespace that does not map all users, the number of nobody may stand for any
+// unmapped user.
 func TestCertain(t *testing.T) {
 	for _, c := range []struct {
 		idMap, overflow string

@@ -12,11 +12,11 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// A message about a connection that nobody knows has one answer, however many processes share the
-// address: the sender may be forged, and several answers would amplify a flood to it.
+// Only one of the processes that share an address answers a message about an unknown connection:
+// the source of the message may be forged, and several answers would amplify a flood to it.
 func TestOneAnswer(t *testing.T) {
 	peer, own := bth.GIDFrom(netip.MustParseAddr("192.0.2.7")), bth.GIDFrom(netip.MustParseAddr("192.0.2.1"))
-	r := new(radio)
+	r := new(hearingMedium)
 	k := key(t)
 	type process struct {
 		place *Place

@@ -34,7 +34,7 @@ const (
 
 // page has the state of a slot.
 type page struct {
-	pid   atomic.Uint32 // of the owner, for people; 0: the slot is free
+	pid   atomic.Uint32 // of the owner, for display; 0: the slot is free
 	uid   atomic.Uint32
 	freed atomic.Int64  // when the slot was last freed, on the clock of the kernel; 0: never taken
 	since atomic.Int64  // when the slot was taken

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// A service that is claimed and dropped by several goroutines is this process's for as long as one
-// of them has it.
+// Several goroutines claim and drop a service. The process is the listener as long as one of them
+// has a claim.
 func TestClaimTogether(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	for _, p := range []*Place{a, b} {

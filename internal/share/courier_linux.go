@@ -51,7 +51,7 @@ const (
 
 // send sends a datagram to a slot, at once or soon.
 func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockaddrUnix, size uint32) {
-	if c.waiting[to].Load() == 0 { // otherwise it must leave after those
+	if c.waiting[to].Load() == 0 { // otherwise it must leave after the waiting parcels
 		if errno := c.try(to, data, name, size); errno != unix.EAGAIN {
 			if errno == 0 && c.stalled[to].Load() {
 				c.stalled[to].Store(false)

@@ -8,9 +8,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// A process that is stopped delays no packets to others: what waits for it takes no room of theirs.
+// A stopped process does not delay packets to others: the packets that wait for it take no room of other
+// sockets.
 func TestPassBesideStopped(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b, stopped := join(t, k, 1, d), join(t, k, 1, d), join(t, k, 2, d)
 	if err := a.Receive(func(*Packet) {}); err != nil {
@@ -41,7 +42,7 @@ func TestPassBesideStopped(t *testing.T) {
 
 // A burst of small packets to a process that does not read for a while is not lost, and keeps its order.
 func TestPassBurst(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	a.courier.patience = time.Hour
@@ -68,9 +69,9 @@ func TestPassBurst(t *testing.T) {
 	eventually(t, "all packets are counted", func() bool { return a.Stats() == Stats{Sent: burst} })
 }
 
-// What waits for a process that never reads is bounded, and the rest is dropped.
+// The courier keeps a bounded number of packets for a process that never reads, and drops the rest.
 func TestPassBound(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	a.courier.patience = time.Hour
@@ -93,10 +94,10 @@ func TestPassBound(t *testing.T) {
 	}
 }
 
-// The room for a process that reads is crowded until it has caught up; that for a process which
-// reads nothing for a while is not.
+// Crowded is true for a process that reads slowly, until it has caught up. It is false for a process
+// that reads nothing for some time.
 func TestPassCrowded(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	a.courier.patience = time.Hour
@@ -117,7 +118,7 @@ func TestPassCrowded(t *testing.T) {
 		add()
 	}
 	if s := a.Stats(); s.Dropped != 0 {
-		t.Errorf("it is crowded when %d packets are dropped", s.Dropped)
+		t.Errorf("Crowded was false until %d packets were dropped", s.Dropped)
 	}
 	eventually(t, "it is stalled", func() bool { return !out.Crowded(to) })
 	add()
@@ -128,13 +129,13 @@ func TestPassCrowded(t *testing.T) {
 	for range sent {
 		<-got
 	}
-	eventually(t, "it is no more stalled", func() bool { return !a.courier.stalled[to].Load() })
+	eventually(t, "it is no longer stalled", func() bool { return !a.courier.stalled[to].Load() })
 	eventually(t, "it is not crowded, for everything has arrived", func() bool { return !out.Crowded(to) })
 }
 
-// What was sent before Close arrives.
+// Packets that were sent before Close arrive.
 func TestPassClosing(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	if err := a.Receive(func(*Packet) {}); err != nil {

@@ -27,13 +27,13 @@
 //	steer.go          which slot a packet is for, in Go and as a program for the kernel
 //	join_linux.go     entering, and finding the next keeper
 //	keeper_linux.go   what the keeper does
-//	message_linux.go  what keeper and processes say to each other
+//	message_linux.go  the messages between keeper and processes
 //	board_linux.go    the memory that all processes map
 //	pass_linux.go     packets from one process of the host to another
-//	courier_linux.go  those for which the other process had no room
+//	courier_linux.go packets for which the other process had no room
 //	bag_linux.go      descriptors that all processes hold
 //	conns_linux.go    connections whose peers are told when the process dies
-//	list_linux.go     who is on which address
+//	list_linux.go lists the processes on all addresses
 //	stranger_linux.go  other users who take the names of slots
 //	access_linux.go   which users share
 //	namespace_linux.go  the network namespace of an address

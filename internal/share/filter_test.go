@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// takes is what Filter says of a packet, from the BTH on.
+// takes reports whether Filter should accept a packet. b begins with the BTH.
 func takes(b []byte, slots []Slot, data, mads bool) bool {
 	if len(b) < 8 {
 		return false
@@ -32,7 +32,7 @@ func takes(b []byte, slots []Slot, data, mads bool) bool {
 
 func qpnAt(b []byte) bth.QPN { return bth.QPN(b[5])<<16 | bth.QPN(b[6])<<8 | bth.QPN(b[7]) }
 
-// draw makes random packets: data, management datagrams, whole and cut off.
+// draw makes a random packet: data or a management datagram, complete or truncated.
 func draw(rnd *rand.Rand) []byte {
 	qpn := bth.QPN(rnd.Uint32()) & bth.QPNMulticast
 	switch rnd.IntN(4) {
@@ -48,7 +48,8 @@ func draw(rnd *rand.Rand) []byte {
 	return b
 }
 
-// The filter of a socket takes what the function in Go says, wherever the BTH is.
+// The filter of a socket accepts the same packets as the function in Go, at any offset of the
+// BTH.
 func TestFilter(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 7, Slots} {
@@ -83,7 +84,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Each packet that is long enough is taken by one process, and of those for all by each.
+// Exactly one process accepts each packet that is long enough. All processes accept a packet
+// that is for all.
 func TestFilterDeals(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	var vms []*bpf.VM

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The group that may share is the one that root names in a file that nobody else can write.
+// The group that may share is the one named in a file that belongs to root and that only root
+// can write.
 func TestSharingGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to have files of root and of another user")

@@ -10,22 +10,23 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// radio is a Medium that all processes hear, and one descriptor.
-type radio struct{ desk }
+// hearingMedium is a Medium whose processes all receive each connection request. It has one
+// descriptor.
+type hearingMedium struct{ fakeMedium }
 
-func (r *radio) Open() (files []int, notes []string, err error) {
+func (r *hearingMedium) Open() (files []int, notes []string, err error) {
 	r.opened++
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	return []int{fd}, nil, err
 }
 
-func (r *radio) Sockets() int { return 0 }
-func (r *radio) Hear() bool   { return true }
+func (r *hearingMedium) Sockets() int { return 0 }
+func (r *hearingMedium) Hear() bool   { return true }
 
-// Of the processes that hear a request one answers: who listens for the service, or the
-// keeper if nobody does. The descriptor stays open until the last has left.
+// All processes receive a request, but only one answers: the process that listens for the
+// service, or else the keeper. The descriptor stays open until the last process has left.
 func TestHear(t *testing.T) {
-	r := new(radio)
+	r := new(hearingMedium)
 	k := key(t)
 	var places []*Place
 	for range 4 {
@@ -95,7 +96,7 @@ func TestOccupy(t *testing.T) {
 	}
 }
 
-// Who has an interface is named to whom finds it taken, and what to do is said.
+// The error for an interface in use names the process that uses it, and says what to do.
 func TestRival(t *testing.T) {
 	index := os.Getpid()<<4 | 1<<30
 	at := "10.9.8.7"
@@ -113,7 +114,7 @@ func TestRival(t *testing.T) {
 		{AddrKey("udp", at), "udp", "raw", at},
 		{AddrKey("udp", at), "udp", "udp", at},
 	} {
-		p := join(t, test.key, 1, new(radio))
+		p := join(t, test.key, 1, new(hearingMedium))
 		if s := said(test.second); !strings.Contains(s, "process ") || !strings.Contains(s, test.want) {
 			t.Errorf("%s beside %s: %q, want %q in it", test.second, test.key, s, test.want)
 		}
@@ -131,13 +132,12 @@ func TestRival(t *testing.T) {
 	}
 }
 
-// A Place that is closed has nothing to say of services and connections, whose owners may end
-// later.
+// A closed Place ignores the ends of services and connections, which may come later.
 func TestLate(t *testing.T) {
 	k := key(t)
 	for range 2 { // the keeper, and another
-		join(t, k, 1, new(radio))
-		p := join(t, k, 1, new(radio))
+		join(t, k, 1, new(hearingMedium))
+		p := join(t, k, 1, new(hearingMedium))
 		if err := p.Claim(7); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects to a keeper without saying anything.
+// dialAs connects to a keeper, but sends nothing.
 func dialAs(t *testing.T, k string) *line {
 	t.Helper()
 	l, err := dialKeeper(k)
@@ -24,7 +24,7 @@ func dialAs(t *testing.T, k string) *line {
 	return l
 }
 
-// descriptors counts those of this process.
+// descriptors returns the number of open descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -54,10 +54,10 @@ func write(l *line, text, rights []byte) error {
 	return err
 }
 
-// A process with another version is told which versions there are.
+// The keeper refuses a process with another version, with an error that names both versions.
 func TestVersions(t *testing.T) {
 	k := key(t)
-	join(t, k, 1, new(desk))
+	join(t, k, 1, new(fakeMedium))
 	l := dialAs(t, k)
 	if err := l.send(message{Op: opJoin, Protocol: protocol + 1, Version: "v7.8.9", Want: 1}); err != nil {
 		t.Fatal(err)
@@ -73,9 +73,9 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// What a process sends that does not know the protocol costs the keeper nothing but that line.
+// Messages that violate the protocol cost the keeper only the connection on which they arrive.
 func TestGarbage(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a := join(t, k, 1, d)
 	b := join(t, k, 1, d)
@@ -121,10 +121,10 @@ func TestGarbage(t *testing.T) {
 	eventually(t, "all descriptors are closed", func() bool { return descriptors(t) <= before+3 }) // null, from and that of Receive
 }
 
-// A process that dies between the grant of a place and its answer leaves the place, also when the
+// If a process dies between the grant of slots and its answer, its slots become free, also if the
 // keeper dies at the same time.
 func TestDiesWhileJoining(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	for _, keeperDies := range []bool{false, true} {
 		k := fmt.Sprint(key(t), keeperDies)
 		a, b := join(t, k, 1, d), join(t, k, 1, d)
@@ -157,7 +157,7 @@ func TestDiesWhileJoining(t *testing.T) {
 	}
 }
 
-// A keeper that leaves before it has answered is no keeper: the process asks again.
+// If the keeper leaves before it has answered, the joining process tries again.
 func TestKeeperDiesInJoin(t *testing.T) {
 	k := key(t)
 	l, err := net.ListenUnix("unixpacket", keeperName(k))
@@ -177,12 +177,12 @@ func TestKeeperDiesInJoin(t *testing.T) {
 		}
 		l.Close()
 	}()
-	join(t, k, 1, new(desk))
+	join(t, k, 1, new(fakeMedium))
 }
 
-// Nothing of a Place that was closed is touched any more, and calls that are under way end.
+// Close ends the calls in progress, and later calls do not access the memory of the Place.
 func TestUseAfterClose(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	for _, first := range []bool{true, false} {
 		var keeper *Place

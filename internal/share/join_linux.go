@@ -166,7 +166,7 @@ func (p *Place) found(k *keeper) (err error) {
 	p.board.setKeeper(p.slots[0])
 	if err := k.steer(); err != nil {
 		p.keeper = nil
-		return cannot(err, "%s: a program that deals packets", p.config.Key)
+		return cannot(err, "%s: a program that distributes packets", p.config.Key)
 	}
 	k.serve()
 	return nil

@@ -31,8 +31,8 @@ func says(t *testing.T, name *net.UnixAddr, text string) {
 	}()
 }
 
-// TestListPretender: who has an address for itself tells of itself only, and a keeper is the process that the kernel knows,
-// whatever they say.
+// TestListPretender: List takes the PID and UID of a keeper or owner from the kernel, not from its answer, and ignores
+// what an owner reports about other processes.
 func TestListPretender(t *testing.T) {
 	const lies = `{"op":"list","seq":1,"members":[{"pid":1,"uid":4,"keeper":true,"report":{"queue_pairs":3}},{"pid":2,"uid":5,"keeper":true},{"pid":3,"uid":6}]}`
 	k := key(t)
@@ -66,7 +66,8 @@ func TestListPretender(t *testing.T) {
 	}
 }
 
-// TestListFlood: another user who makes very many sockets is asked at few of them, and others are listed all the same.
+// TestListFlood: if another user makes very many sockets, List asks only a few of them, and still lists the addresses
+// of other users.
 func TestListFlood(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become another user")

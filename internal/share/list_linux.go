@@ -20,14 +20,14 @@ import (
 // itself waits a shorter time for each process.
 const listTime = 2 * time.Second
 
-// maxForeign is how many sockets of one user are asked who is neither this process's nor root. Who is hostile can make very many.
+// maxForeign is how many sockets of one other user List asks, unless that user is root: a hostile user can make very
+// many sockets.
 const maxForeign = 64
 
-// List returns the addresses of devices in the network namespace of the calling thread, and
-// who is on each. Of an address whose keeper or owner does not answer it returns that one, which the
-// kernel knows, and the reason. Both tell another user who is there, but not what the
-// processes do. detail asks for their queue pairs, too; processes of older versions, and those whose
-// keeper is of an older version, do not tell them.
+// List returns the addresses of devices in the network namespace of the calling thread, and the processes on each. If
+// the keeper or owner of an address does not answer, List returns only this process, which the kernel knows, and the
+// reason. To other users, keepers and owners list the processes without their reports. detail also requests the queue
+// pairs; processes of older versions, or with a keeper of an older version, do not report them.
 func List(detail bool) ([]Address, error) {
 	// Names and connections belong to the namespace of the thread.
 	runtime.LockOSThread()
@@ -99,8 +99,8 @@ func explain(err error, exclusive bool) string {
 	return who + err.Error()
 }
 
-// list asks the keeper or owner at the other end of a new line who is on its address. If that fails it
-// returns that one.
+// list asks the keeper or owner at the other end of a new line for the processes on its address. On an error it
+// returns only the keeper or owner.
 func (l *line) list(detail bool) ([]Member, error) {
 	keeper := []Member{{PID: int(l.peer.Pid), UID: int(l.peer.Uid), Keeper: true}}
 	if err := l.send(message{Op: opList, Seq: 1, Detail: detail}); err != nil {
@@ -120,8 +120,9 @@ func (l *line) list(detail bool) ([]Member, error) {
 	return m.Members, nil
 }
 
-// known puts what the kernel knows of the process at the other end in the place of what that says of itself: it may be
-// hostile, or have another number in its PID namespace. An owner tells of itself only.
+// known replaces the PID and UID that the process at the other end reports for itself by those that the kernel knows:
+// the process may be hostile, or have another PID in its namespace. It ignores what an owner reports about other
+// processes.
 func (l *line) known(members []Member, exclusive bool) []Member {
 	if exclusive && len(members) > 1 {
 		members = members[:1]
@@ -176,7 +177,7 @@ func tellerOf(line string) (name string, ok bool) {
 	return "", false
 }
 
-// dial connects to the socket of a keeper or an owner, whoever that is.
+// dial connects to the socket of a keeper or an owner, of any user.
 func dial(name string) (*line, error) {
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: name})
 	if err != nil {

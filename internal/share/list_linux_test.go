@@ -26,7 +26,7 @@ func listed(t *testing.T, k string) (Address, bool) {
 
 // An address is listed with its processes as long as there is one.
 func TestList(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t) + " #7"
 	a, b := join(t, k, 1, d), join(t, k, 2, d)
 	a.OnReport(func(detail bool) Report {
@@ -147,7 +147,7 @@ func TestListQueuePairs(t *testing.T) {
 	}
 }
 
-// A keeper of an older version, which does not know the question for queue pairs, is listed without them.
+// A keeper of an older version, which ignores the request for queue pairs, is listed without them.
 func TestListOlderKeeper(t *testing.T) {
 	k := key(t)
 	l, err := net.ListenUnix("unixpacket", keeperName(k))
@@ -174,7 +174,7 @@ func TestListOlderKeeper(t *testing.T) {
 	}
 }
 
-// A keeper that does not answer is listed, with the reason; so is one that says nonsense.
+// A keeper that does not answer, or answers with nonsense, is listed with the reason.
 func TestListSilent(t *testing.T) {
 	for name, answer := range map[string]func(*net.UnixConn){
 		"silent": func(*net.UnixConn) {},
@@ -206,7 +206,7 @@ func TestListSilent(t *testing.T) {
 	}
 }
 
-// The kernel's list has other sockets, too.
+// tellerOf accepts only the listening sockets of keepers and owners, of all in the kernel's list.
 func TestTellerOf(t *testing.T) {
 	for line, want := range map[string]string{
 		"Num       RefCount Protocol Flags    Type St Inode Path":                            "",
@@ -228,7 +228,8 @@ func TestTellerOf(t *testing.T) {
 	}
 }
 
-// A process that has an address for itself is listed as long as it has, with what it does; a second one beside it, too.
+// A process that has an address for itself is listed with its report, until it closes its Owner. So is a second one
+// with the same key.
 func TestListExclusive(t *testing.T) {
 	k := key(t) + " #7"
 	first, err := Occupy(k)
@@ -280,7 +281,7 @@ func TestListExclusive(t *testing.T) {
 	if who := owner(k); !strings.Contains(who, "process") {
 		t.Errorf("the owner is %q", who)
 	}
-	// One that connects and says nothing holds up neither the others nor the end.
+	// A client that connects and sends nothing delays neither the others nor Close.
 	silent, err := dial(ownerName(k).Name)
 	if err != nil {
 		t.Fatal(err)

@@ -81,7 +81,7 @@ const (
 type line struct {
 	*net.UnixConn
 	writing sync.Mutex
-	peer    unix.Ucred // who is at the other end
+	peer    unix.Ucred // the process at the other end
 	room    []byte
 	oob     []byte
 }

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process of nobody in a user namespace does not share with users whom the namespace does not
-// know, whom the kernel shows as nobody, too.
+// In a user namespace the kernel shows unmapped users as nobody. A process of the user nobody
+// there does not share with them.
 func TestNobody(t *testing.T) {
 	const name, nobody = "ROCE_SHARE_TEST_KEY", 65534
 	if k := os.Getenv(name); k != "" {
-		join(t, k, 1, new(desk))
-		join(t, k, 1, new(desk)) // a process shares with itself
+		join(t, k, 1, new(fakeMedium))
+		join(t, k, 1, new(fakeMedium)) // a process shares with itself
 		os.Stdout.WriteString("joined\n")
 		os.Stdin.Read(make([]byte, 1))
 		return
@@ -45,7 +45,7 @@ func TestNobody(t *testing.T) {
 	if n, err := out.Read(room); err != nil || string(room[:n]) != "joined\n" {
 		t.Fatalf("the process of nobody says %q, %v", room[:n], err)
 	}
-	l, err := dial(keeperName(k).Name) // root, who is not known there
+	l, err := dial(keeperName(k).Name) // root, which the namespace does not map
 	if err != nil {
 		t.Fatal(err)
 	}

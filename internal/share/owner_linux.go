@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Owner is a process that has an address for itself. It says so to those who ask, and what it does.
+// Owner answers for a process that does not share its address: it lists the process, with its report, on request.
 type Owner struct {
 	listener *net.UnixListener
 	began    time.Time
@@ -19,7 +19,7 @@ type Owner struct {
 	mu      sync.Mutex
 	report  func(detail bool) Report
 	lines   map[*line]struct{}
-	foreign int // of them of users who do not share
+	foreign int // number of lines to users who do not share
 	closed  bool
 }
 
@@ -31,10 +31,12 @@ func ownerName(key string) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unixpacket", Name: ownerPrefix + key}
 }
 
-// secondOwners is how many more may have a name, where they have an address for themselves side by side (raw.Config.SharePort).
+// secondOwners is how many further processes with the same key get a name: with raw.Config.SharePort several processes
+// open an address independently of each other.
 const secondOwners = 15
 
-// Occupy says that this process has an address for itself, in the network namespace of the calling thread, until Close.
+// Occupy makes the Owner of an address that this process does not share, in the network namespace of the calling
+// thread, until Close.
 func Occupy(key string) (*Owner, error) {
 	name := ownerName(key)
 	l, err := net.ListenUnix("unixpacket", name)
@@ -56,7 +58,7 @@ func (o *Owner) OnReport(f func(detail bool) Report) {
 	o.report = f
 }
 
-// Close ends it. It returns when nobody is answered any more.
+// Close ends the Owner. It returns when no answer is in progress.
 func (o *Owner) Close() error {
 	if o == nil {
 		return nil
@@ -92,7 +94,7 @@ func (o *Owner) serve() {
 	}
 }
 
-// answer answers the question who is there: to another user without what the process does.
+// answer answers a request for the list of processes. Another user gets it without the report.
 func (o *Owner) answer(l *line) {
 	trusted := l.trusts()
 	o.mu.Lock()

@@ -50,7 +50,7 @@ type Sharer interface {
 	Shared() Shared // nil: the Port does not share its address
 }
 
-// Teller answers other processes of the host about a device.
+// Teller answers requests of other processes of the host for a report about a device.
 type Teller interface {
 	// OnReport sets the function that makes the report of this process; detail asks for its queue pairs, too.
 	OnReport(f func(detail bool) Report)
@@ -62,10 +62,10 @@ type Owned interface {
 	Owner() Teller // nil: it has none
 }
 
-// Presence has what a device has on its address besides its Ports.
+// Presence connects a device with the other processes of the host.
 type Presence struct {
 	Shared Shared // nil: the device does not share the address
-	Teller Teller // nil: nobody can ask about the device
+	Teller Teller // nil: no process can request a report about the device
 }
 
 // Of returns the presence of the device whose first Port is given.
@@ -128,8 +128,7 @@ type Shared interface {
 	Connected(c Conn) Handle
 	Disconnected(h *Handle)
 
-	// OnOrphans sets what tells the peers of a process that died that their connections are
-	// over.
+	// OnOrphans sets the function that tells the peers of a dead process about the end of their connections.
 	OnOrphans(f func([]Conn))
 
 	Teller
@@ -183,12 +182,12 @@ type Member struct {
 	Report  *Report       `json:"report,omitempty"` // nil: the process did not answer, or belongs to another user
 }
 
-// Address is an address, and who is on it.
+// Address is an address, and the processes on it.
 type Address struct {
 	Key       string   `json:"address"`
 	Members   []Member `json:"processes"`
 	Exclusive bool     `json:"exclusive,omitempty"` // one process has it for itself: it has no slots and no keeper
-	Error     string   `json:"error,omitempty"`     // why the keeper, or the one process, did not say
+	Error     string   `json:"error,omitempty"`     // why the keeper, or the one process, did not answer
 }
 
 // Stats counts packets between the processes of the host.

@@ -58,8 +58,8 @@ const (
 	joinTime  = 10 * time.Second // to join
 	leaveTime = time.Second      // for the kernel to close the files of a killed process
 
-	// On a busy machine the kernel takes longer, and each try does, too. An idle one makes more
-	// than so many in leaveTime.
+	// leaveTries also allows for a busy machine, on which the kernel needs more time, and each try
+	// takes longer. On an idle machine there are more tries than this in leaveTime.
 	leaveTries = 200
 	deadTime   = 500 * time.Millisecond
 	restTime   = 70 * time.Second // the rest time of a queue pair number: see package nic

@@ -55,12 +55,14 @@ func ask(name *net.UnixAddr) string {
 	return holder(l.peer)
 }
 
-// owner returns who has an address for itself; empty: nobody says so.
+// owner describes the process that has an address for itself. It returns an empty string if no
+// Owner answers.
 func owner(key string) string { return ask(ownerName(key)) }
 
-// NameRival makes the error of a driver that finds an interface taken say who uses that, or one
-// of its addresses, and what to do; not if nobody says that he does. The calling thread is in
-// the network namespace of the interface, and Join is over: it makes this process a user.
+// NameRival completes the error of a driver that finds an interface in use: the error then names
+// the process that uses the interface or one of its addresses, if a process answers, and says
+// what to do. The calling thread is in the network namespace of the interface. Join has
+// returned, because during Join this process itself uses the address.
 func NameRival(e *errs.Error, driver string, index int) {
 	if !errors.Is(e, syscall.EADDRINUSE) {
 		return

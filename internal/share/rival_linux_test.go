@@ -4,7 +4,7 @@ import "testing"
 
 // An address has a holder also while its processes find the next keeper.
 func TestHolderBetweenKeepers(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	for range 20 {
 		first, second := join(t, k, 1, d), join(t, k, 1, d)

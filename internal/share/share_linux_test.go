@@ -20,8 +20,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// desk is a Medium of nothing but a descriptor for each slot.
-type desk struct {
+// fakeMedium is a Medium that only has two descriptors for each slot.
+type fakeMedium struct {
 	mu       sync.Mutex
 	opened   int
 	services []Service
@@ -31,7 +31,7 @@ type desk struct {
 	fails    int // how often; 0: always
 }
 
-func (d *desk) Open() (files []int, notes []string, err error) {
+func (d *fakeMedium) Open() (files []int, notes []string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
@@ -51,29 +51,29 @@ func (d *desk) Open() (files []int, notes []string, err error) {
 	return files, []string{"a note"}, nil
 }
 
-func (d *desk) Steer(own []int, services []Service, keeper Slot) error {
+func (d *fakeMedium) Steer(own []int, services []Service, keeper Slot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.services, d.keeper = services, keeper
 	return nil
 }
 
-func (d *desk) Silence(sockets []int) {
+func (d *fakeMedium) Silence(sockets []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.silenced += len(sockets)
 }
 
-func (d *desk) Sockets() int { return 2 }
-func (d *desk) Hear() bool   { return false }
+func (d *fakeMedium) Sockets() int { return 2 }
+func (d *fakeMedium) Hear() bool   { return false }
 
-func (d *desk) steered() ([]Service, Slot) {
+func (d *fakeMedium) steered() ([]Service, Slot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.services), d.keeper
 }
 
-// key is an address that no other test has.
+// key returns the key of an address that no other test uses.
 func key(t *testing.T) string { return fmt.Sprintf("test %d %s", os.Getpid(), t.Name()) }
 
 func join(t *testing.T, k string, n int, m Medium) *Place {
@@ -86,8 +86,8 @@ func join(t *testing.T, k string, n int, m Medium) *Place {
 	return p
 }
 
-// kill lets go of the names of a Place, which does not clean up, as if its process had been killed.
-// The caller closes the line to the keeper.
+// kill closes the sockets with the names of a Place, which does not clean up, as if its process had
+// been killed. The caller closes the line to the keeper.
 func kill(t *testing.T, p *Place) {
 	p.mu.Lock()
 	p.closed = true
@@ -101,7 +101,7 @@ func kill(t *testing.T, p *Place) {
 	})
 }
 
-// eventually waits for what another goroutine does.
+// eventually waits until ok is true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
@@ -111,9 +111,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Every process has slots of its own, and descriptors of the same files.
+// Every process has its own slots, and descriptors of the same files.
 func TestJoin(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	taken := map[Slot]bool{}
 	var inode uint64
@@ -139,10 +139,10 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A slot is taken once; when all are, joining fails and says so; one that is given back can be
-// taken again.
+// Each slot has one owner. Join fails with ENOSPC when no slot is free. A slot that was given back
+// can be taken again.
 func TestExhaustion(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	first := join(t, k, Slots-1, d)
 	second := join(t, k, 1, d)
@@ -160,7 +160,7 @@ func TestExhaustion(t *testing.T) {
 
 // A slot that was freed just now is not taken while there are others.
 func TestRest(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	join(t, k, 1, d)
 	seen := map[Slot]bool{}
@@ -174,9 +174,10 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// A service has one listener. Another process is told who it is, and can have it afterwards.
+// A service has one listener. The error for another process names the listener; after Drop, the
+// other process can claim the service.
 func TestClaim(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	const id = 0x0000000001061234
@@ -205,7 +206,7 @@ func TestClaim(t *testing.T) {
 
 // When the keeper leaves another process takes over; slots and services stay as they were.
 func TestElection(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	var places []*Place
 	for i := range 6 {
@@ -241,9 +242,9 @@ func TestElection(t *testing.T) {
 	}
 }
 
-// Packets get from one process to another with all that was known of them.
+// Packets pass from one process to another with their envelope, segment and origin.
 func TestPass(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 2, d)
 	type got struct {
@@ -290,7 +291,7 @@ func TestPass(t *testing.T) {
 
 // Packets wait for a process that is busy, in order, and not for ever.
 func TestPassBusy(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	if err := a.Receive(func(*Packet) {}); err != nil {
@@ -322,9 +323,9 @@ func TestPassBusy(t *testing.T) {
 	})
 }
 
-// What a process that died was connected to is told to the keeper, once.
+// The keeper gets the connections of a dead process once.
 func TestOrphans(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	told := make(chan []Conn, 4)
@@ -345,17 +346,17 @@ func TestOrphans(t *testing.T) {
 func TestOpenFails(t *testing.T) {
 	k := key(t)
 	for range 3 {
-		if _, err := Join(Config{Key: k, Slots: 1, Medium: &desk{fail: syscall.EADDRINUSE}}); !errors.Is(err, syscall.EADDRINUSE) {
+		if _, err := Join(Config{Key: k, Slots: 1, Medium: &fakeMedium{fail: syscall.EADDRINUSE}}); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("%v", err)
 		}
 	}
-	join(t, k, 1, new(desk))
+	join(t, k, 1, new(fakeMedium))
 }
 
-// An address whose last process is leaving can be had when it has left.
+// Join waits for an address whose last process is leaving.
 func TestLeaving(t *testing.T) {
 	k := key(t)
-	join(t, k, 1, &desk{fail: syscall.EADDRINUSE, fails: 3})
+	join(t, k, 1, &fakeMedium{fail: syscall.EADDRINUSE, fails: 3})
 	k += " again"
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -364,7 +365,7 @@ func TestLeaving(t *testing.T) {
 	if err := unix.Bind(fd, slotName(k, 5)); err != nil { // a process that has a slot, and is no keeper
 		t.Fatal(err)
 	}
-	d := new(desk)
+	d := new(fakeMedium)
 	joined := make(chan error)
 	go func() {
 		p, err := Join(Config{Key: k, Slots: 1, Medium: d})
@@ -384,9 +385,9 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// All who come at the same time get places.
+// All processes that join at the same time get slots.
 func TestTogether(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	for round := range 20 {
 		k := fmt.Sprintf("%s %d", key(t), round)
 		var wg sync.WaitGroup
@@ -421,7 +422,7 @@ func TestTogether(t *testing.T) {
 
 // A program may close its listeners and connections after the device.
 func TestAfterClose(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	for range 2 { // the keeper, and another one
 		p := join(t, k, 1, d)
@@ -443,9 +444,9 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-// A process that comes while there is no keeper does not open the address anew if others use it.
+// A process that joins while there is no keeper does not open the address again if others use it.
 func TestComesBetweenKeepers(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -10,22 +10,23 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// greedy is a Medium that leaves the process no descriptors, but those it has.
+// greedy is a Medium whose Open sets the limit of descriptors to 0: the process can open no more.
 type greedy struct {
-	desk
-	limit unix.Rlimit // as it was
+	fakeMedium
+	limit unix.Rlimit // before Open
 }
 
 func (g *greedy) Open() (files []int, notes []string, err error) {
-	files, notes, err = g.desk.Open()
+	files, notes, err = g.fakeMedium.Open()
 	if err == nil {
 		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: g.limit.Max})
 	}
 	return files, notes, err
 }
 
-// A process that is out of descriptors does not share, and says so: to open the address for itself
-// would refuse all others for as long as it lives.
+// Join of a process that is out of descriptors fails with EMFILE, not with ErrUnsupported: after
+// ErrUnsupported the driver would open the address for this process alone, and so refuse the
+// others while the process lives.
 func TestShortOfDescriptors(t *testing.T) {
 	g := new(greedy)
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &g.limit); err != nil {

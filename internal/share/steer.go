@@ -38,9 +38,9 @@ func IDs(slots []Slot) (residue, modulus uint32) {
 	return first + first*Slots, Slots * Slots
 }
 
-// Part returns the part of a packet, which begins with the BTH. Packets of the same part, other
-// than ManagementPart, may share a super-packet, because the kernel of the peer delivers them to
-// the same socket.
+// Part returns the part of a peer that a packet is for: the slot of its queue pair, or ManagementPart. b
+// begins with the BTH. Packets for the same part, other than ManagementPart, may share a super-packet,
+// because the kernel of the peer delivers them to the same socket.
 func Part(b []byte) uint8 {
 	if len(b) < bth.BTHLen {
 		return 0
@@ -60,7 +60,7 @@ type Dest struct {
 	qp   uint64 // the word of the BTH with the queue pair; noQP for management datagrams
 }
 
-// DestOf returns the destination of a packet, which begins with the BTH.
+// DestOf returns the destination of a packet. b begins with the BTH.
 func DestOf(b []byte) Dest {
 	d := Dest{Part(b), noQP}
 	if d.Part != ManagementPart && len(b) >= bth.BTHLen {
@@ -69,11 +69,11 @@ func DestOf(b []byte) Dest {
 	return d
 }
 
-// noQP is no word of a BTH.
+// noQP differs from every word of a BTH.
 const noQP = 1 << 32
 
-// Is reports whether a packet is for the same queue pair, and no management datagram. It may be false
-// for one that is.
+// Is reports whether a packet is a data packet for the same queue pair. It may return false although it
+// is: Is also compares a byte in front of the QPN.
 func (d Dest) Is(b []byte) bool { return len(b) >= bth.BTHLen && qpWord(b) == d.qp }
 
 // qpWord returns the second word of a BTH as it lies in memory.

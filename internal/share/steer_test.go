@@ -100,7 +100,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// A process that shares an address chooses numbers of its slot.
+// MayDivide is true for the numbers that a process on a shared address chooses.
 func TestMayDivide(t *testing.T) {
 	for _, test := range []struct {
 		qpn bth.QPN
@@ -140,7 +140,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// A packet for the same queue pair needs no look at the parts, a management datagram always does.
+// Is is true for a packet to the same queue pair, and false for every management datagram.
 func TestDestIs(t *testing.T) {
 	packet := func(n bth.QPN) []byte {
 		b := make([]byte, bth.BTHLen)

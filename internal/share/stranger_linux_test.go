@@ -36,10 +36,10 @@ func squat(t *testing.T, k string, s Slot) (fd int) {
 	return fd
 }
 
-// Another user who takes the name of a slot when its owner dies is not taken for the owner: the
-// keeper cleans up, nothing is sent to him, and the slot is nobody's while he has the name.
+// Another user binds the name of a slot when its owner dies. The keeper does not take this user
+// for the owner: it cleans up, and grants the slot to no process while the user has the name.
 func TestStrangerAfterDeath(t *testing.T) {
-	d := new(desk)
+	d := new(fakeMedium)
 	k := key(t)
 	a, b := join(t, k, 1, d), join(t, k, 1, d)
 	told := make(chan []Conn, 4)
@@ -66,8 +66,7 @@ func TestStrangerAfterDeath(t *testing.T) {
 	}
 }
 
-// Whoever has the name of the keeper and does not accept connections is no keeper of this process,
-// and keeps it from the address at once.
+// If a process has the name of the keeper but accepts no connections, Join fails at once.
 func TestKeeperDeaf(t *testing.T) {
 	k := key(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -82,7 +81,7 @@ func TestKeeperDeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := dialAs(t, k) // the queue is full
-	if _, err := Join(Config{Key: k, Slots: 1, Medium: new(desk)}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := Join(Config{Key: k, Slots: 1, Medium: new(fakeMedium)}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("%v, want EADDRINUSE", err)
 	}
 	l.Close()

@@ -67,11 +67,11 @@ func (u *userProcess) says(word string) string {
 	return rest
 }
 
-// play is what such a process does: it says its slot, or why it has none, prints what others send
-// to it, and sends what it is told to.
+// play runs in such a process. It prints its slot, or why it has none, prints the packets from
+// others, and sends the packets that the test writes to its standard input.
 func play(t *testing.T, key string) {
 	groupFile = os.Getenv(userGroupFile)
-	p, err := Join(Config{Key: key, Slots: 1, Medium: new(desk)})
+	p, err := Join(Config{Key: key, Slots: 1, Medium: new(fakeMedium)})
 	if err != nil {
 		fmt.Println("refused", err)
 		return

@@ -1,5 +1,5 @@
 // Package txpolicy decides what a driver does about packets that the kernel refuses: how long it waits for room, and
-// when it stops to send super-packets. It reads no clock: time is an argument.
+// when it stops sending super-packets. It reads no clock: time is an argument.
 package txpolicy
 
 import (
@@ -8,8 +8,9 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// Limit is how long a message waits for room that the kernel does not announce: in the transmit ring of a card, or in
-// memory. A full ring has room again much sooner, unless the card hangs or a filter drops the packets.
+// Limit is how long a message waits for room in the transmit ring of a card, or for memory, because the kernel does not
+// tell when there is room again. A full ring has room again much sooner, unless the card hangs or a filter drops the
+// packets.
 const Limit = 5 * time.Millisecond
 
 // Patience limits how long a sender without room keeps its messages. The zero value is
@@ -48,7 +49,8 @@ const (
 	longest  = 5 * time.Minute
 )
 
-// Trial finds out whether something works that may stop working, and start again. The zero value assumes that it works.
+// Trial tells the caller when to try an operation that may fail for some time and work again later. The zero value
+// assumes that the operation works.
 type Trial struct {
 	failures int
 	pause    time.Duration
