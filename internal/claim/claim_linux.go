@@ -64,8 +64,8 @@ func Take(c Config) (*Claim, []string, error) {
 	return k, notes, nil
 }
 
-// marker is an address that no device has. Claims by address bind it, too: so an interface has only one of these,
-// even if its addresses have changed.
+// marker is an address that no device has. Every claim by addresses also binds it, so there is at most one such
+// claim on an interface, even if the addresses of the interface have changed.
 var marker = netip.AddrFrom4([4]byte{127, 0, 47, 91})
 
 // bindEach binds a socket to each address of the interface of an IP version.

@@ -57,12 +57,13 @@ func until(t *testing.T, changes <-chan Change, what string, want func(Change) b
 				return n
 			}
 		case <-timeout:
-			t.Fatalf("%s: nobody was told", what)
+			t.Fatalf("%s: the watcher did not report it", what)
 		}
 	}
 }
 
-// TestWatchNeighbours: a neighbour that moves, a route that changes.
+// TestWatchNeighbours: the watcher reports a neighbour that moves, and a route that changes. Known then returns the
+// new next hop.
 func TestWatchNeighbours(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -119,7 +120,7 @@ func TestWatchFlood(t *testing.T) {
 	until(t, changes, "lost", func(c Change) bool { return c.All })
 }
 
-// TestOneNeighbour: with thousands of entries in the table, the kernel is asked for one.
+// TestOneNeighbour: known asks the kernel for one entry, even if the table has hundreds.
 func TestOneNeighbour(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)
@@ -140,7 +141,7 @@ func TestOneNeighbour(t *testing.T) {
 	if i.dumps != 0 {
 		t.Errorf("the whole table was read %d times for one entry", i.dumps)
 	}
-	// As kernels before 5.0 do it.
+	// Kernels before 5.0 only list the whole table.
 	i.old = true
 	if e, err := i.known(b.IP4); err != nil || e != one {
 		t.Errorf("%+v, %v, want %+v", e, err, one)

@@ -86,7 +86,7 @@ func TestWatch(t *testing.T) {
 					return
 				}
 			case <-timeout:
-				t.Fatalf("%s: nobody was told", what)
+				t.Fatalf("%s: the watcher did not report it", what)
 			}
 		}
 	}
@@ -225,7 +225,8 @@ func TestResolve(t *testing.T) {
 	if e, err := i.known(b.IP4); err != nil || e.state == netlink.NUD_STALE {
 		t.Errorf("then the entry is %+v, %v", e, err)
 	}
-	// A neighbour that does not answer, does not exist, or whose call has no time to wait.
+	// Resolve of an unknown neighbour fails if its context has ended. It finds a permanent entry without a
+	// request.
 	dead := a.IP4.Next().Next()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -337,7 +338,7 @@ func TestLeaveRemoved(t *testing.T) {
 	}
 }
 
-// TestJoinMany: more groups than the kernel allows one socket.
+// TestJoinMany: Join opens further sockets for more groups than the kernel allows one socket.
 func TestJoinMany(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	i := open(t, a)

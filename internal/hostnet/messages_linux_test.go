@@ -84,7 +84,7 @@ func TestChange(t *testing.T) {
 			t.Errorf("%s: %+v", test.name, c)
 		}
 	}
-	// Too many to name.
+	// With more neighbours than a Change lists, it sets All.
 	var c Change
 	for a := peer4; !c.All; a = a.Next() {
 		c.note(message(unix.RTM_NEWNEIGH, neighbourBody(unix.AF_INET, index, 0, a)...), index)
@@ -111,7 +111,7 @@ func TestParseNeighbour(t *testing.T) {
 	}
 }
 
-// FuzzMessages: no datagram harms the parsers.
+// FuzzMessages: the parsers return only valid results for any datagram.
 func FuzzMessages(f *testing.F) {
 	f.Add(message(unix.RTM_NEWLINK, about(7)...))
 	f.Add(message(unix.RTM_NEWNEIGH, neighbourBody(unix.AF_INET, 7, unix.NUD_REACHABLE, peer4, mac[:]...)...))

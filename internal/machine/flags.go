@@ -45,8 +45,7 @@ type Flags struct {
 	DCQCN    string // line rate; portSpeed: the port's; empty: off
 	Faults   fault.Config
 
-	// Wrap, if it is set, puts something more around each port, beneath what the flags ask for. No flag
-	// sets it.
+	// Wrap, if it is not nil, wraps each port before the wrappers of the flags do. No flag sets it.
 	Wrap func(link.Port) (link.Port, error)
 
 	// own says that many programs read the same flags: a capture is then a new file of its own.

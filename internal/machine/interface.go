@@ -32,8 +32,8 @@ func InterfaceNames() (names []string) {
 	return names
 }
 
-// InterfaceTo returns the network interface that leads to far, and the own address there. Without a name it is the one of
-// the address near, or else the one of the route; near may be invalid.
+// InterfaceTo returns the network interface that leads to far, and its own address for that. If name is empty, it
+// takes the interface that has the address near, or if near is invalid, the interface of the route to far.
 func InterfaceTo(name string, near, far netip.Addr) (ifname string, own netip.Addr, err error) {
 	if name == "" {
 		if name, err = findInterface(near, far); err != nil {

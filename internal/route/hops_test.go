@@ -18,7 +18,7 @@ import (
 // fakeHost is a [Host] with a fixed neighbour table.
 type fakeHost struct {
 	mu       sync.Mutex
-	routes     map[netip.Addr]hostnet.Neighbour // by destination
+	routes   map[netip.Addr]hostnet.Neighbour // by destination
 	verified []netip.Addr
 	asked    int
 }

@@ -2,7 +2,7 @@
 
 package xsk
 
-// debugging says whether owners are checked.
+// debugging is true if pools check the owners of slots.
 const debugging = false
 
 type debug struct{}

@@ -4,7 +4,7 @@ package xsk
 
 import "fmt"
 
-// debugging says whether owners are checked.
+// debugging is true if pools check the owners of slots.
 const debugging = true
 
 // debug knows the owner of every slot.

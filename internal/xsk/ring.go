@@ -124,7 +124,7 @@ func (r *Consumer[T]) Ready(want uint32) uint32 {
 		order.Received()
 		n = r.seen - r.next
 	}
-	// The shared word may be wrong: never more than the size of the ring.
+	// The shared word may be wrong, so limit the number to the size of the ring.
 	return min(n, r.Size())
 }
 

@@ -77,7 +77,7 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestRingNeedWakeup: the kernel requests a system call.
+// TestRingNeedWakeup: NeedWakeup is true if the kernel has set the flag.
 func TestRingNeedWakeup(t *testing.T) {
 	m := newMemory[Desc](4, 0)
 	p, _ := m.ends()

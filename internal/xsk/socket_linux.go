@@ -134,18 +134,18 @@ func array[T any](base unsafe.Pointer, off uint64, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Add(base, off)), n)
 }
 
-// settle is how long a queue may stay busy after its last socket was closed: the kernel frees it asynchronously.
-const settle = 5 * time.Second
+// busyLimit is how long a queue may stay busy after its last socket was closed: the kernel frees it asynchronously.
+const busyLimit = 5 * time.Second
 
 // Bind binds the socket to a queue of an interface. Flags are the kernel's; a socket that shares another's memory has
-// that socket's flags. The Fill ring should have entries before. Bind waits a moment for a busy queue; EBUSY afterwards
-// says that another socket has it.
+// that socket's flags. The Fill ring should have entries before. Bind waits up to busyLimit for a busy queue. If it
+// then fails with EBUSY, another socket has the queue.
 func (s *Socket) Bind(ifindex, queue int, flags uint16) error {
 	a := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(ifindex), QueueID: uint32(queue)}
 	if s.shared != nil {
 		a.Flags, a.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(s.shared.FD)
 	}
-	for deadline := time.Now().Add(settle); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(busyLimit); ; time.Sleep(2 * time.Millisecond) {
 		err := unix.Bind(s.FD, a)
 		if err == nil {
 			return nil
