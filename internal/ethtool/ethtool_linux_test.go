@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// TestVeth: the data of a veth.
+// TestVeth reads the data of a veth, and of an interface that does not exist.
 func TestVeth(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	a.Do(t, func() {
@@ -23,7 +23,7 @@ func TestVeth(t *testing.T) {
 		}
 		c = Queues(fd, "none")
 		if Driver(fd, "none") != "" || c != (Channels{}) || Speed(fd, "none") != 0 {
-			t.Error("an interface that there is not says something")
+			t.Error("an interface that does not exist has data")
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// TestState follows an interface through its names, while another takes the first.
+// TestState renames an interface, takes its carrier, sets it down and removes it.
 func TestState(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	fd := -1

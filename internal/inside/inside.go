@@ -20,7 +20,7 @@ var (
 	Agent func(device any) *gsi.Agent
 
 	// CompleteParam fills the defaults into a *roce.ConnParam: of a request if offer is nil, otherwise of the answer
-	// to the offer. Numbers that no connection can have are EINVAL.
+	// to the offer. It fails with EINVAL if no connection can have the numbers.
 	CompleteParam func(param any, offer *cm.Offer) error
 
 	// ReleasePD closes a *roce.PD as soon as it has no objects, perhaps at once.

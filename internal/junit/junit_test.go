@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is written is XML, whatever characters names and messages have, and the counts are those of the tests.
+// Write writes valid XML, whatever characters names and messages have, and the right counts.
 func TestWrite(t *testing.T) {
 	odd := "<a> & \"b\" 'c' ]]> \x00\x1b[31m\x7f\xff\ufffe é\n\t"
 	s := Suite{Name: odd, Cases: []Case{
@@ -64,7 +64,7 @@ func TestWriteSuites(t *testing.T) {
 	}
 }
 
-// A writer that fails is an error, wherever it does.
+// Write returns the error of its writer, at whatever byte the writer fails.
 func TestWriteFails(t *testing.T) {
 	s := Suite{Name: "x", Cases: []Case{{Name: "y"}}}
 	var all strings.Builder

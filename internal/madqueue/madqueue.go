@@ -20,15 +20,15 @@ const (
 	// data packets, which wait meanwhile.
 	Most = 16
 
-	// A driver that has found the queue empty idle times in a row reads it only in every looks-th call of Recv,
-	// because each read is a system call.
-	idle  = 64
-	looks = 4
+	// A driver that has found the queue empty idleReads times in a row reads it only once in idleInterval calls of
+	// Recv, because each read is a system call.
+	idleReads    = 64
+	idleInterval = 4
 
-	// If a driver gets as many management datagrams as it requested, and has got data within the last flowing, it does
-	// not read the management queue for pause.
-	pause   = time.Millisecond
-	flowing = 10 * time.Millisecond
+	// If a driver gets as many management datagrams as it requested, and has got data within the last dataTime, it does
+	// not read the management queue for pauseTime.
+	pauseTime = time.Millisecond
+	dataTime  = 10 * time.Millisecond
 )
 
 // start is the zero of the instants of a Schedule.
@@ -125,7 +125,7 @@ func (s *Schedule) After(left int) int {
 		s.owed = true
 		return 0
 	}
-	if s.empty >= idle && s.skipped < looks-1 {
+	if s.empty >= idleReads && s.skipped < idleInterval-1 {
 		s.skipped++
 		return 0
 	}
@@ -151,7 +151,7 @@ func (s *Schedule) Read(n int) {
 	if s.data {
 		s.data, s.dataAt = false, now
 	}
-	if s.dataAt != 0 && now-s.dataAt < flowing {
-		s.paused.Store(int64(now + pause))
+	if s.dataAt != 0 && now-s.dataAt < dataTime {
+		s.paused.Store(int64(now + pauseTime))
 	}
 }

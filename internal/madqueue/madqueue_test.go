@@ -33,7 +33,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestBounds: never more than there is room for, nor more than Most.
+// TestBounds: Before and After return at most the room, and at most Most.
 func TestBounds(t *testing.T) {
 	for _, test := range []struct{ room, want int }{{1, 1}, {Most, Most}, {128, Most}} {
 		s := Schedule{owed: true}
@@ -78,15 +78,15 @@ func TestIdle(t *testing.T) {
 		}
 		return n
 	}
-	if n := reads(idle); n != idle {
-		t.Errorf("%d of the first %d calls read", n, idle)
+	if n := reads(idleReads); n != idleReads {
+		t.Errorf("%d of the first %d calls read", n, idleReads)
 	}
-	if n := reads(100 * looks); n != 100 {
-		t.Errorf("%d of %d calls read an idle queue, want 100", n, 100*looks)
+	if n := reads(100 * idleInterval); n != 100 {
+		t.Errorf("%d of %d calls read an idle queue, want 100", n, 100*idleInterval)
 	}
 	s.Read(1)
-	if n := reads(idle); n != idle {
-		t.Errorf("%d of %d calls read after a datagram", n, idle)
+	if n := reads(idleReads); n != idleReads {
+		t.Errorf("%d of %d calls read after a datagram", n, idleReads)
 	}
 }
 
@@ -103,21 +103,21 @@ func TestPause(t *testing.T) {
 		}
 		return n
 	}
-	if n := reads(0, pause/10); n != 100 || s.Pause() != 0 {
+	if n := reads(0, pauseTime/10); n != 100 || s.Pause() != 0 {
 		t.Errorf("%d of 100 calls without data read the queue", n)
 	}
 	for _, data := range []int{1, 127, 128} {
-		if n := reads(data, pause/10); n < 9 || n > 11 {
+		if n := reads(data, pauseTime/10); n < 9 || n > 11 {
 			t.Errorf("%d of 100 calls in 10 pauses, with %d packets of data each, read the queue", n, data)
 		}
-		now += pause
-		if reads(data, 0); s.Pause() != pause {
-			t.Errorf("the driver does not wait for the queue for %v, want %v", s.Pause(), pause)
+		now += pauseTime
+		if reads(data, 0); s.Pause() != pauseTime {
+			t.Errorf("the driver does not wait for the queue for %v, want %v", s.Pause(), pauseTime)
 		}
-		now += pause
+		now += pauseTime
 	}
-	reads(0, flowing/50)
-	if n := reads(0, pause/10); n != 100 {
+	reads(0, dataTime/50)
+	if n := reads(0, pauseTime/10); n != 100 {
 		t.Errorf("%d of 100 calls after the data read the queue", n)
 	}
 	// A queue that is not full does not pause.
@@ -144,8 +144,8 @@ func TestPauseDuringRecv(t *testing.T) {
 		}
 	}()
 	for range 100 {
-		if p := s.Pause(); p < 0 || p > pause {
-			t.Errorf("a pause of %v, want at most %v", p, pause)
+		if p := s.Pause(); p < 0 || p > pauseTime {
+			t.Errorf("a pause of %v, want at most %v", p, pauseTime)
 		}
 	}
 	<-done

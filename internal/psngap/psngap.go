@@ -1,4 +1,4 @@
-// Package psngap keeps what is missing of a sequence of PSNs: the ranges that were skipped, and not filled since.
+// Package psngap keeps the missing ranges of a sequence of PSNs: those that were skipped and not filled since.
 package psngap
 
 import (

@@ -49,7 +49,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestSet: a list says of each PSN what a set says, whatever is added and filled.
+// TestSet: a list has the same PSNs as a set after the same random steps.
 func TestSet(t *testing.T) {
 	const base = bth.PSN(0xFFFFC0) // so that numbers wrap
 	for seed := range uint64(200) {

@@ -1,5 +1,5 @@
-// Package recent keeps things in the order of their last use, so that a table that is full can forget the thing that was not
-// used for longest.
+// Package recent keeps things in the order of their last use, so that a full table can forget the least recently used
+// thing.
 package recent
 
 import (
@@ -20,14 +20,14 @@ func (e *Entry[T]) Used() mono.Time { return e.used }
 
 // List has things in the order of their last use. The zero value is empty and ready to use.
 type List[T any] struct {
-	// Slack is how inexact the order may be: Touch does nothing for a thing that was used so short a time ago. So most
-	// uses cost a comparison only.
+	// Slack is the permitted error of the order: Touch does nothing if the last use is less than Slack ago. So most
+	// uses cost only a comparison.
 	Slack time.Duration
 
 	ends Entry[T] // newer is the oldest entry, older the newest one; nil: the list has never had any
 }
 
-// Add adds a thing, whose entry e is, as the newest one.
+// Add adds a thing with its entry e as the newest one.
 func (l *List[T]) Add(now mono.Time, e *Entry[T], thing T) {
 	if l.ends.newer == nil {
 		l.ends.older, l.ends.newer = &l.ends, &l.ends
@@ -53,7 +53,7 @@ func (l *List[T]) Renew(now mono.Time, e *Entry[T]) {
 // Remove removes a thing of the list.
 func (l *List[T]) Remove(e *Entry[T]) { e.older.newer, e.newer.older = e.newer, e.older }
 
-// Oldest returns the thing that was not used for longest, and when it was. ok is false if the list is empty.
+// Oldest returns the least recently used thing and the time of its last use. ok is false if the list is empty.
 func (l *List[T]) Oldest() (thing T, used mono.Time, ok bool) {
 	e := l.ends.newer
 	if e == nil || e == &l.ends {

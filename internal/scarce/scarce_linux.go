@@ -96,7 +96,7 @@ func Descriptors(t testing.TB, open func() (io.Closer, error)) {
 	t.Errorf("it has more than %d descriptors", most)
 }
 
-// limitFor returns the limit of descriptors that leaves room for so many more.
+// limitFor returns the limit that lets the process open room more descriptors, if it has those in open.
 func limitFor(open []int, room int) uint64 {
 	n := 0
 	for free := 0; ; n++ {

@@ -16,7 +16,8 @@ type Number struct {
 	Least, Most int
 }
 
-// Complete replaces zeros by the defaults. A number outside its bounds is EINVAL, in an error of the call op.
+// Complete replaces zeros by the defaults. It fails with EINVAL if a number is outside its bounds; op is the
+// call in the error.
 func Complete(op string, numbers ...Number) error {
 	for _, n := range numbers {
 		*n.Value = cmp.Or(*n.Value, n.Default)
