@@ -56,7 +56,7 @@ func objectsOf(t testing.TB, d *roce.Device) (map[reflect.Type]reflect.Value, *p
 	return all, p
 }
 
-// good returns a value of a type that calls accept, or its zero value.
+// good returns a value of type t that methods accept, or the zero value of t.
 func (w *badArgsRig) good(t reflect.Type) reflect.Value {
 	pd, cq, mr := w.peer.pd, w.peer.cq, w.peer.mr
 	for _, v := range []any{
@@ -76,7 +76,7 @@ func (w *badArgsRig) good(t reflect.Type) reflect.Value {
 		return w.objects[t]
 	case t == reflect.TypeFor[context.Context]():
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // what waits must not wait here
+		cancel() // a call that waits must return at once
 		return reflect.ValueOf(ctx)
 	case t == reflect.TypeFor[roce.Region]():
 		return reflect.ValueOf(mr)
@@ -92,7 +92,7 @@ func (w *badArgsRig) good(t reflect.Type) reflect.Value {
 	return reflect.Zero(t)
 }
 
-// bad returns values of a type that few calls accept: none of them may do harm.
+// bad returns values of type t that most methods refuse. None of them may make a method panic or hang.
 func (w *badArgsRig) bad(t reflect.Type, depth int) (values []reflect.Value) {
 	add := func(v any) { values = append(values, reflect.ValueOf(v).Convert(t)) }
 	if t == reflect.TypeFor[context.Context]() {
@@ -103,7 +103,7 @@ func (w *badArgsRig) bad(t reflect.Type, depth int) (values []reflect.Value) {
 	case reflect.Int, reflect.Int64:
 		for _, x := range []int64{-1, 1, math.MinInt64, math.MaxInt64, 1 << 62, math.MaxInt32, math.MinInt32, 1 << 32} {
 			values = append(values, reflect.New(t).Elem())
-			values[len(values)-1].SetInt(x) // cut to size
+			values[len(values)-1].SetInt(x) // truncated to the type
 		}
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
 		for _, x := range []uint64{1, 0x80, math.MaxUint8, math.MaxUint16, 1 << 24, 1 << 31, math.MaxUint32, 1 << 62, math.MaxUint64} {
@@ -278,7 +278,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// works checks that the device still does.
+// works checks that the device still transfers data.
 func (c *caller) works(w *badArgsRig) {
 	a, b := newPeer(c.t, w.near, 64), newPeer(c.t, w.far, 64)
 	connect(c.t, a, b)

@@ -17,9 +17,9 @@ import (
 
 var errResolver = fmt.Errorf("the resolver failed: %w", syscall.EHOSTUNREACH)
 
-// workshop is a device whose parts can be made to fail, with the arguments of its constructors. A server on a neighbour
-// answers connection requests.
-type workshop struct {
+// constructorRig is a device whose parts can be made to fail, with the arguments of its constructors. A server on a
+// neighbour answers connection requests.
+type constructorRig struct {
 	t        *testing.T
 	dev, far *roce.Device
 	pd       *roce.PD
@@ -40,20 +40,20 @@ func fails(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-func (w *workshop) Resolve(ctx context.Context, src, dst netip.Addr) (roce.Neighbour, error) {
+func (w *constructorRig) Resolve(ctx context.Context, src, dst netip.Addr) (roce.Neighbour, error) {
 	if err := fails(&w.resolve); err != nil {
 		return roce.Neighbour{}, err
 	}
 	return roce.DerivedMACs{}.Resolve(ctx, src, dst)
 }
 
-func (w *workshop) Join(netip.Addr) (func() error, error) {
+func (w *constructorRig) Join(netip.Addr) (func() error, error) {
 	return func() error { return nil }, fails(&w.join)
 }
 
-func newWorkshop(t *testing.T) *workshop {
+func newConstructorRig(t *testing.T) *constructorRig {
 	t.Helper()
-	w := &workshop{t: t}
+	w := &constructorRig{t: t}
 	n := newNetwork(t)
 	c := n.config("10.0.0.1")
 	c.Resolver, c.Membership = w, w
@@ -71,7 +71,7 @@ func newWorkshop(t *testing.T) *workshop {
 }
 
 // serve answers requests of the device: it accepts connections and lookups unless w.accept says otherwise.
-func (w *workshop) serve() {
+func (w *constructorRig) serve() {
 	l := ok(w.far.Listen(context.Background(), ":7471", roce.ListenConfig{}))(w.t)
 	u := ok(w.far.ListenUD(context.Background(), ":7471", roce.ListenConfig{}))(w.t)
 	p := newPeer(w.t, w.far, 64)
@@ -116,13 +116,13 @@ var nothing = closer(func() error { return nil })
 // failure makes something fail until undo is called.
 type failure struct {
 	name   string
-	inject func(w *workshop) (undo func())
+	inject func(w *constructorRig) (undo func())
 	want   error
 }
 
-// setting sets one of the errors of a workshop.
-func setting(which func(*workshop) *atomic.Pointer[error], err error) func(*workshop) func() {
-	return func(w *workshop) func() {
+// setting sets one of the errors of a constructorRig.
+func setting(which func(*constructorRig) *atomic.Pointer[error], err error) func(*constructorRig) func() {
+	return func(w *constructorRig) func() {
 		p := which(w)
 		p.Store(&err)
 		return func() { p.Store(nil) }
@@ -130,8 +130,8 @@ func setting(which func(*workshop) *atomic.Pointer[error], err error) func(*work
 }
 
 // limits lowers the limits of the device.
-func limits(qps, srqs, regions, windows int) func(*workshop) func() {
-	return func(w *workshop) func() {
+func limits(qps, srqs, regions, windows int) func(*constructorRig) func() {
+	return func(w *constructorRig) func() {
 		setLimits(w.dev, qps, srqs, regions, windows)
 		return func() { setLimits(w.dev, many, many, many, many) }
 	}
@@ -140,20 +140,20 @@ func limits(qps, srqs, regions, windows int) func(*workshop) func() {
 const many = 1 << 20
 
 var (
-	gone = failure{"interface removed", func(w *workshop) func() {
+	gone = failure{"interface removed", func(w *constructorRig) func() {
 		inside.NIC(w.dev).SetRemoved(true)
 		return func() { inside.NIC(w.dev).SetRemoved(false) }
 	}, roce.ErrNoDevice}
 	noQP       = failure{"no queue pair left", limits(0, many, many, many), syscall.ENOMEM}
 	noSRQ      = failure{"no shared receive queue left", limits(many, 0, many, many), syscall.ENOMEM}
 	noRegion   = failure{"no region left", limits(many, many, 0, many), syscall.ENOMEM}
-	fewRegions = failure{"few regions left", func(w *workshop) func() {
+	fewRegions = failure{"few regions left", func(w *constructorRig) func() {
 		return limits(many, many, countObjects(w.dev).keys+2, many)(w)
 	}, syscall.ENOMEM}
 	noWindow   = failure{"no window left", limits(many, many, many, 0), syscall.ENOMEM}
-	unresolved = failure{"resolver fails", setting(func(w *workshop) *atomic.Pointer[error] { return &w.resolve }, errResolver), syscall.EHOSTUNREACH}
-	noGroup    = failure{"kernel allows no more groups", setting(func(w *workshop) *atomic.Pointer[error] { return &w.join }, syscall.ENOBUFS), syscall.ENOMEM}
-	rejected   = failure{"peer rejects", setting(func(w *workshop) *atomic.Pointer[error] { return &w.accept }, syscall.ECONNREFUSED), syscall.ECONNREFUSED}
+	unresolved = failure{"resolver fails", setting(func(w *constructorRig) *atomic.Pointer[error] { return &w.resolve }, errResolver), syscall.EHOSTUNREACH}
+	noGroup    = failure{"kernel allows no more groups", setting(func(w *constructorRig) *atomic.Pointer[error] { return &w.join }, syscall.ENOBUFS), syscall.ENOMEM}
+	rejected   = failure{"peer rejects", setting(func(w *constructorRig) *atomic.Pointer[error] { return &w.accept }, syscall.ECONNREFUSED), syscall.ECONNREFUSED}
 	errSetup   = errors.New("the program's own error")
 )
 
@@ -161,10 +161,10 @@ var (
 type bad struct {
 	name   string
 	want   error
-	create func(w *workshop) (made, error)
+	create func(w *constructorRig) (made, error)
 }
 
-func arg(name string, want error, create func(w *workshop) (made, error)) bad {
+func arg(name string, want error, create func(w *constructorRig) (made, error)) bad {
 	return bad{name, want, create}
 }
 
@@ -180,7 +180,7 @@ func as[T made](v T, err error) (made, error) {
 }
 
 // patience returns a context that only ends by itself if something hangs.
-func (w *workshop) patience() context.Context { return within(w.t, time.Minute) }
+func (w *constructorRig) patience() context.Context { return within(w.t, time.Minute) }
 
 var cancelled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -191,66 +191,72 @@ var cancelled = func() context.Context {
 // constructors lists those of the package, with each step that can fail.
 var constructors = []struct {
 	name   string
-	create func(w *workshop) (made, error)
+	create func(w *constructorRig) (made, error)
 	faults []failure
 	bad    []bad
 }{
-	{"CreateCQ", func(w *workshop) (made, error) {
+	{"CreateCQ", func(w *constructorRig) (made, error) {
 		return as(w.dev.CreateCQWith(roce.CQConfig{Entries: 7, Channel: w.channel}))
 	}, nil, []bad{
-		arg("no entries", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.dev.CreateCQWith(roce.CQConfig{Channel: w.channel})) }),
-		arg("no such shard", syscall.EINVAL, func(w *workshop) (made, error) {
+		arg("no entries", syscall.EINVAL, func(w *constructorRig) (made, error) {
+			return as(w.dev.CreateCQWith(roce.CQConfig{Channel: w.channel}))
+		}),
+		arg("no such shard", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			return as(w.dev.CreateCQWith(roce.CQConfig{Entries: 1, Shard: 1, Channel: w.channel}))
 		}),
-		arg("closed channel", roce.ErrClosed, func(w *workshop) (made, error) {
+		arg("closed channel", roce.ErrClosed, func(w *constructorRig) (made, error) {
 			c := ok(w.dev.CreateCompChannel())(w.t)
 			check(w.t, c.Close())
 			return as(w.dev.CreateCQWith(roce.CQConfig{Entries: 1, Channel: c}))
 		}),
 	}},
-	{"CreateQP", func(w *workshop) (made, error) { return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: w.srq})) }, []failure{noQP, gone}, []bad{
-		arg("too deep", syscall.EINVAL, func(w *workshop) (made, error) {
+	{"CreateQP", func(w *constructorRig) (made, error) {
+		return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: w.srq}))
+	}, []failure{noQP, gone}, []bad{
+		arg("too deep", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: w.srq, Caps: roce.Caps{MaxSendWR: 1 << 30}}))
 		}),
-		arg("bad congestion control", syscall.EINVAL, func(w *workshop) (made, error) {
+		arg("bad congestion control", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: w.srq, Congestion: &roce.DCQCN{}}))
 		}),
-		arg("queue of shared receives for XRC", syscall.EINVAL, func(w *workshop) (made, error) {
+		arg("queue of shared receives for XRC", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			s := ok(w.pd.CreateSRQ(roce.SRQConfig{MaxWR: 1, XRCD: w.xrcd, CQ: w.cq}))(w.t)
 			defer s.Close()
 			return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: s}))
 		}),
-		arg("closed completion queue", roce.ErrClosed, func(w *workshop) (made, error) {
+		arg("closed completion queue", roce.ErrClosed, func(w *constructorRig) (made, error) {
 			c := ok(w.dev.CreateCQ(1))(w.t)
 			check(w.t, c.Close())
 			return as(w.pd.CreateQP(roce.QPConfig{SendCQ: w.cq, RecvCQ: c, SRQ: w.srq}))
 		}),
-		arg("closed domain", roce.ErrClosed, func(w *workshop) (made, error) {
+		arg("closed domain", roce.ErrClosed, func(w *constructorRig) (made, error) {
 			pd := w.dev.AllocPD()
 			check(w.t, pd.Close())
 			return as(pd.CreateQP(roce.QPConfig{SendCQ: w.cq, SRQ: w.srq}))
 		}),
 	}},
-	{"CreateSRQ", func(w *workshop) (made, error) {
+	{"CreateSRQ", func(w *constructorRig) (made, error) {
 		return as(w.pd.CreateSRQ(roce.SRQConfig{MaxWR: 7, XRCD: w.xrcd, CQ: w.cq}))
 	}, []failure{noSRQ, gone}, []bad{
-		arg("no work requests", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.CreateSRQ(roce.SRQConfig{XRCD: w.xrcd, CQ: w.cq})) }),
-		arg("limit too high", syscall.EINVAL, func(w *workshop) (made, error) {
+		arg("no work requests", syscall.EINVAL, func(w *constructorRig) (made, error) {
+			return as(w.pd.CreateSRQ(roce.SRQConfig{XRCD: w.xrcd, CQ: w.cq}))
+		}),
+		arg("limit too high", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			return as(w.pd.CreateSRQ(roce.SRQConfig{MaxWR: 1, Limit: 9, XRCD: w.xrcd, CQ: w.cq}))
 		}),
-		arg("closed XRC domain", roce.ErrClosed, func(w *workshop) (made, error) {
+		arg("closed XRC domain", roce.ErrClosed, func(w *constructorRig) (made, error) {
 			x := ok(w.dev.OpenXRCD(roce.XRCDConfig{}))(w.t)
 			check(w.t, x.Close())
 			return as(w.pd.CreateSRQ(roce.SRQConfig{MaxWR: 1, XRCD: x, CQ: w.cq}))
 		}),
 	}},
-	{"OpenXRCD", func(w *workshop) (made, error) { return as(w.dev.OpenXRCD(roce.XRCDConfig{})) }, nil, []bad{
-		arg("no such shard", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.dev.OpenXRCD(roce.XRCDConfig{Shard: 9})) }),
+	{"OpenXRCD", func(w *constructorRig) (made, error) { return as(w.dev.OpenXRCD(roce.XRCDConfig{})) }, nil, []bad{
+		arg("no such shard", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.dev.OpenXRCD(roce.XRCDConfig{Shard: 9})) }),
 	}},
-	{"XRCD.CreateQP", func(w *workshop) (made, error) { return as(w.xrcd.CreateQP(roce.QPConfig{})) }, []failure{noQP, gone}, []bad{
-		arg("another type", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.xrcd.CreateQP(roce.QPConfig{Type: roce.UD})) }),
+	{"XRCD.CreateQP", func(w *constructorRig) (made, error) { return as(w.xrcd.CreateQP(roce.QPConfig{})) }, []failure{noQP, gone}, []bad{
+		arg("another type", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.xrcd.CreateQP(roce.QPConfig{Type: roce.UD})) }),
 	}},
-	{"XRCD.OpenQP", func(w *workshop) (made, error) {
+	{"XRCD.OpenQP", func(w *constructorRig) (made, error) {
 		q, err := w.xrcd.CreateQP(roce.QPConfig{})
 		if err != nil {
 			return nil, err
@@ -258,88 +264,94 @@ var constructors = []struct {
 		h, err := w.xrcd.OpenQP(q.Num())
 		return closer(func() error { return errors.Join(q.Close(), h.Close()) }), err
 	}, []failure{noQP}, []bad{
-		arg("no such number", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.xrcd.OpenQP(1)) }),
+		arg("no such number", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.xrcd.OpenQP(1)) }),
 	}},
-	{"RegMR", func(w *workshop) (made, error) { return as(w.pd.RegMR(make([]byte, 8), roce.LocalWrite)) }, []failure{noRegion}, []bad{
-		arg("rights", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.RegMR(make([]byte, 8), roce.RemoteWrite)) }),
-		arg("no memory", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.RegMR(nil, 0)) }),
+	{"RegMR", func(w *constructorRig) (made, error) { return as(w.pd.RegMR(make([]byte, 8), roce.LocalWrite)) }, []failure{noRegion}, []bad{
+		arg("rights", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.RegMR(make([]byte, 8), roce.RemoteWrite)) }),
+		arg("no memory", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.RegMR(nil, 0)) }),
 	}},
-	{"AllocMR", func(w *workshop) (made, error) { return as(w.pd.AllocMR(8, roce.LocalWrite)) }, []failure{noRegion}, []bad{
-		arg("too much", syscall.ENOMEM, func(w *workshop) (made, error) { return as(w.pd.AllocMR(int(^uint(0)>>1), 0)) }),
+	{"AllocMR", func(w *constructorRig) (made, error) { return as(w.pd.AllocMR(8, roce.LocalWrite)) }, []failure{noRegion}, []bad{
+		arg("too much", syscall.ENOMEM, func(w *constructorRig) (made, error) { return as(w.pd.AllocMR(int(^uint(0)>>1), 0)) }),
 	}},
-	{"AllocMW", func(w *workshop) (made, error) { return as(w.pd.AllocMW(roce.MWType1)) }, []failure{noWindow}, []bad{
-		arg("type", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.AllocMW(3)) }),
+	{"AllocMW", func(w *constructorRig) (made, error) { return as(w.pd.AllocMW(roce.MWType1)) }, []failure{noWindow}, []bad{
+		arg("type", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.AllocMW(3)) }),
 	}},
-	{"AllocFastReg", func(w *workshop) (made, error) { return as(w.pd.AllocFastReg(roce.FastRegConfig{Pieces: 1})) }, []failure{noRegion}, []bad{
-		arg("pieces", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.AllocFastReg(roce.FastRegConfig{})) }),
+	{"AllocFastReg", func(w *constructorRig) (made, error) { return as(w.pd.AllocFastReg(roce.FastRegConfig{Pieces: 1})) }, []failure{noRegion}, []bad{
+		arg("pieces", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.AllocFastReg(roce.FastRegConfig{})) }),
 	}},
-	{"NewFastRegPool", func(w *workshop) (made, error) { return as(w.pd.NewFastRegPool(4, roce.FastRegConfig{Pieces: 1})) }, []failure{noRegion, fewRegions}, []bad{
-		arg("pieces", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.NewFastRegPool(4, roce.FastRegConfig{})) }),
+	{"NewFastRegPool", func(w *constructorRig) (made, error) {
+		return as(w.pd.NewFastRegPool(4, roce.FastRegConfig{Pieces: 1}))
+	}, []failure{noRegion, fewRegions}, []bad{
+		arg("pieces", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.NewFastRegPool(4, roce.FastRegConfig{})) }),
 	}},
-	{"AllocIndirect", func(w *workshop) (made, error) { return as(w.pd.AllocIndirect(3)) }, []failure{noRegion}, nil},
-	{"RegIndirect", func(w *workshop) (made, error) { return as(w.pd.RegIndirect(oneOf(w.mr, 8), roce.LocalWrite)) }, []failure{noRegion}, []bad{
-		arg("part outside", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.RegIndirect(oneOf(w.mr, 65), roce.LocalWrite)) }),
-		arg("rights", syscall.EINVAL, func(w *workshop) (made, error) { return as(w.pd.RegIndirect(oneOf(w.mr, 8), roce.RemoteWrite)) }),
-		arg("part that is not registered", syscall.EINVAL, func(w *workshop) (made, error) {
+	{"AllocIndirect", func(w *constructorRig) (made, error) { return as(w.pd.AllocIndirect(3)) }, []failure{noRegion}, nil},
+	{"RegIndirect", func(w *constructorRig) (made, error) { return as(w.pd.RegIndirect(oneOf(w.mr, 8), roce.LocalWrite)) }, []failure{noRegion}, []bad{
+		arg("part outside", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.RegIndirect(oneOf(w.mr, 65), roce.LocalWrite)) }),
+		arg("rights", syscall.EINVAL, func(w *constructorRig) (made, error) { return as(w.pd.RegIndirect(oneOf(w.mr, 8), roce.RemoteWrite)) }),
+		arg("part that is not registered", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			f := ok(w.pd.AllocFastReg(roce.FastRegConfig{Pieces: 1}))(w.t)
 			defer f.Close()
 			return as(w.pd.RegIndirect(oneOf(f, 8), 0))
 		}),
 	}},
-	{"CreateCompChannel", func(w *workshop) (made, error) { return as(w.dev.CreateCompChannel()) }, nil, nil},
-	{"CreateAH", func(w *workshop) (made, error) {
+	{"CreateCompChannel", func(w *constructorRig) (made, error) { return as(w.dev.CreateCompChannel()) }, nil, nil},
+	{"CreateAH", func(w *constructorRig) (made, error) {
 		_, err := w.dev.CreateAH(w.patience(), roce.AHAttr{DGID: w.far.GIDs()[0]})
 		return nothing, err
 	}, []failure{unresolved}, []bad{
-		arg("no destination", syscall.EINVAL, func(w *workshop) (made, error) {
+		arg("no destination", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			_, err := w.dev.CreateAH(w.patience(), roce.AHAttr{})
 			return nothing, err
 		}),
 	}},
-	{"AttachMulticast", func(w *workshop) (made, error) {
+	{"AttachMulticast", func(w *constructorRig) (made, error) {
 		g := roce.GID{0: 0xFF, 1: 2, 15: 9}
 		return closer(func() error { return w.ud.DetachMulticast(g) }), w.ud.AttachMulticast(g)
 	}, []failure{noGroup}, []bad{
-		arg("no group", syscall.EINVAL, func(w *workshop) (made, error) { return nothing, w.ud.AttachMulticast(w.far.GIDs()[0]) }),
+		arg("no group", syscall.EINVAL, func(w *constructorRig) (made, error) { return nothing, w.ud.AttachMulticast(w.far.GIDs()[0]) }),
 	}},
-	{"Listen", func(w *workshop) (made, error) {
+	{"Listen", func(w *constructorRig) (made, error) {
 		return as(w.dev.Listen(context.Background(), ":7471", roce.ListenConfig{}))
 	}, []failure{gone}, []bad{
-		arg("foreign address", syscall.EADDRNOTAVAIL, func(w *workshop) (made, error) {
+		arg("foreign address", syscall.EADDRNOTAVAIL, func(w *constructorRig) (made, error) {
 			return as(w.dev.Listen(context.Background(), "10.0.0.2:7471", roce.ListenConfig{}))
 		}),
 	}},
-	{"ListenUD", func(w *workshop) (made, error) {
+	{"ListenUD", func(w *constructorRig) (made, error) {
 		return as(w.dev.ListenUD(context.Background(), ":7471", roce.ListenConfig{}))
 	}, []failure{gone}, nil},
-	{"ResolveUD", func(w *workshop) (made, error) {
+	{"ResolveUD", func(w *constructorRig) (made, error) {
 		_, err := w.dev.ResolveUD(w.patience(), "10.0.0.2:7471", roce.ResolveConfig{})
 		return nothing, err
 	}, []failure{unresolved, gone}, []bad{
-		arg("cancelled", context.Canceled, func(w *workshop) (made, error) {
+		arg("cancelled", context.Canceled, func(w *constructorRig) (made, error) {
 			_, err := w.dev.ResolveUD(cancelled, "10.0.0.2:7471", roce.ResolveConfig{})
 			return nothing, err
 		}),
-		arg("nobody listens", nil, func(w *workshop) (made, error) {
+		arg("nobody listens", nil, func(w *constructorRig) (made, error) {
 			_, err := w.dev.ResolveUD(w.patience(), "10.0.0.2:1", roce.ResolveConfig{})
 			return nothing, err
 		}),
 	}},
-	{"Dial", func(w *workshop) (made, error) {
+	{"Dial", func(w *constructorRig) (made, error) {
 		return as(w.dev.Dial(w.patience(), "10.0.0.2:7471", roce.DialConfig{}))
 	}, []failure{noQP, unresolved, gone, rejected}, []bad{
-		arg("cancelled", context.Canceled, func(w *workshop) (made, error) { return as(w.dev.Dial(cancelled, "10.0.0.2:7471", roce.DialConfig{})) }),
-		arg("nobody listens", syscall.ECONNREFUSED, func(w *workshop) (made, error) { return as(w.dev.Dial(w.patience(), "10.0.0.2:1", roce.DialConfig{})) }),
-		arg("setup fails", errSetup, func(w *workshop) (made, error) {
+		arg("cancelled", context.Canceled, func(w *constructorRig) (made, error) {
+			return as(w.dev.Dial(cancelled, "10.0.0.2:7471", roce.DialConfig{}))
+		}),
+		arg("nobody listens", syscall.ECONNREFUSED, func(w *constructorRig) (made, error) {
+			return as(w.dev.Dial(w.patience(), "10.0.0.2:1", roce.DialConfig{}))
+		}),
+		arg("setup fails", errSetup, func(w *constructorRig) (made, error) {
 			return as(w.dev.Dial(w.patience(), "10.0.0.2:7471", roce.DialConfig{Setup: func(*roce.QP) error { return errSetup }}))
 		}),
-		arg("private data", nil, func(w *workshop) (made, error) {
+		arg("private data", nil, func(w *constructorRig) (made, error) {
 			return as(w.dev.Dial(w.patience(), "10.0.0.2:7471", roce.DialConfig{Param: roce.ConnParam{PrivateData: make([]byte, 300)}}))
 		}),
-		arg("too deep", syscall.EINVAL, func(w *workshop) (made, error) {
+		arg("too deep", syscall.EINVAL, func(w *constructorRig) (made, error) {
 			return as(w.dev.Dial(w.patience(), "10.0.0.2:7471", roce.DialConfig{QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 1 << 30}}}))
 		}),
-		arg("own domain, setup fails", errSetup, func(w *workshop) (made, error) {
+		arg("own domain, setup fails", errSetup, func(w *constructorRig) (made, error) {
 			return as(w.dev.Dial(w.patience(), "10.0.0.2:7471", roce.DialConfig{PD: w.pd, Setup: func(*roce.QP) error { return errSetup }}))
 		}),
 	}},
@@ -367,7 +379,7 @@ func TestConstructorsFail(t *testing.T) {
 	for _, c := range constructors {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				w := newWorkshop(t)
+				w := newConstructorRig(t)
 				retry := func(after string) {
 					t.Helper()
 					o, err := c.create(w)
@@ -378,13 +390,13 @@ func TestConstructorsFail(t *testing.T) {
 						t.Errorf("after %s, closing what a retry made: %v", after, err)
 					}
 				}
-				retry("nothing") // what is made once, and kept, is there
-				settle()
-				attempt := func(name string, want error, create func(*workshop) (made, error), undo func()) {
+				retry("nothing") // now the device has the objects that it makes once and keeps
+				waitTimeWait()
+				attempt := func(name string, want error, create func(*constructorRig) (made, error), undo func()) {
 					before, routines := countObjects(w.dev), runtime.NumGoroutine()
 					o, err := create(w)
 					undo()
-					settle()
+					waitTimeWait()
 					switch {
 					case err == nil:
 						t.Errorf("%s: no error", name)
@@ -402,7 +414,7 @@ func TestConstructorsFail(t *testing.T) {
 						t.Errorf("%s: %d goroutines, were %d", name, now, routines)
 					}
 					retry(name)
-					settle()
+					waitTimeWait()
 				}
 				for _, f := range c.faults {
 					attempt(f.name, f.want, c.create, f.inject(w))
@@ -428,5 +440,5 @@ func TestConstructorsFail(t *testing.T) {
 	}
 }
 
-// settle waits until connections have left TimeWait, in the time of the bubble.
-func settle() { time.Sleep(5 * time.Minute) }
+// waitTimeWait waits until connections have left TimeWait, in the time of the bubble.
+func waitTimeWait() { time.Sleep(5 * time.Minute) }

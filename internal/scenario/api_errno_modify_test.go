@@ -140,7 +140,7 @@ func (m *modifier) caps() roce.Caps {
 func (m *modifier) attr(from, to qp.State) *roce.Attr {
 	migration := qp.Rearm
 	if to == qp.SQD {
-		migration = qp.Migrated // to rearm it takes RTS
+		migration = qp.Migrated // rearming needs RTS
 	}
 	return &roce.Attr{State: to, CurState: from, Port: 1, QKey: testQKey, Access: roce.RemoteWrite, AV: m.ah, PathMTU: bth.MTU1024, DestQPN: 5,
 		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1, AltAV: m.ah, AltPort: 1, AltTimeout: 14,

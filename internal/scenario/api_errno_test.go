@@ -329,7 +329,7 @@ func errnoPostRecv(t *testing.T, d *roce.Device) {
 type family struct {
 	names []string
 	close map[string]func() error
-	uses  map[string][]string // what an object keeps from being closed
+	uses  map[string][]string // the objects that an object keeps in use
 }
 
 func newFamily(t *testing.T, d *roce.Device) *family {

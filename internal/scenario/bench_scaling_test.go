@@ -70,7 +70,7 @@ func benchScaling(b *testing.B, qps int) {
 			}
 		}
 	}
-	run(3 * max(qps, lists)) // each has made its queues
+	run(3 * max(qps, lists)) // afterwards each queue pair has allocated its queues
 	b.ReportAllocs()
 	b.ResetTimer()
 	run((b.N + burst - 1) / burst)

@@ -14,7 +14,7 @@ import (
 // load is two connected peers and a way to drive their devices.
 type load struct {
 	a, b   *peer
-	polled bool // all on this goroutine; otherwise completions are waited for
+	polled bool // this goroutine drives both devices; otherwise it waits for completions
 }
 
 func modeName(polled bool) string {
@@ -57,7 +57,7 @@ func (l *load) take(p *peer) {
 	}
 }
 
-// sends makes the work requests of a SEND of n bytes: in p's memory.
+// sends makes the work requests that send n bytes from p's memory and receive n bytes into it.
 func sends(p *peer, n int) (*roce.SendWR, *roce.RecvWR) {
 	return &roce.SendWR{Opcode: roce.Send, SG: []roce.SGE{p.mr.SGE(0, n)}}, &roce.RecvWR{SG: []roce.SGE{p.mr.SGE(0, n)}}
 }

@@ -26,8 +26,8 @@ var altTo = roce.AlternatePath{Local: addrs[0][1], Remote: addrs[1][2]}
 type doubleConn struct {
 	*doublePath
 	ca, cb *roce.Conn
-	dead   atomic.Bool // the first addresses lead nowhere
-	deaf   atomic.Bool // what the passive side sends is lost
+	dead   atomic.Bool // packets to and from the first address are lost
+	deaf   atomic.Bool // packets of the passive side are lost
 }
 
 // taken makes the passive side accept any alternate path.
@@ -118,7 +118,7 @@ func (c *doubleConn) failOver() {
 // and for the end of the connection.
 func TestDialAlternate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c := newDoublePath(t, false).dial(roce.DialConfig{Param: hastyOn(&altTo)}, taken)
+		c := newDoublePath(t, false).dial(roce.DialConfig{Param: oneRetryVia(&altTo)}, taken)
 		if _, ok := c.cb.Alternate(); !ok {
 			t.Error("the passive side has no alternate path")
 		}
@@ -133,12 +133,12 @@ func TestDialAlternate(t *testing.T) {
 	})
 }
 
-// hasty retries once, so that the queue pair leaves a dead path soon.
-var hasty = roce.ConnParam{RetryCount: 1, RNRRetryCount: 7}
+// oneRetry makes the queue pair retry only once, so that it leaves a dead path soon.
+var oneRetry = roce.ConnParam{RetryCount: 1, RNRRetryCount: 7}
 
-// hastyOn is hasty with an alternate path.
-func hastyOn(a *roce.AlternatePath) roce.ConnParam {
-	p := hasty
+// oneRetryVia is oneRetry with an alternate path.
+func oneRetryVia(a *roce.AlternatePath) roce.ConnParam {
+	p := oneRetry
 	p.Alternate = a
 	return p
 }
@@ -149,7 +149,7 @@ func TestLoadAlternateConn(t *testing.T) {
 		t.Run(side, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				ctx := context.Background()
-				c := newDoublePath(t, false).dial(roce.DialConfig{Param: hasty}, taken)
+				c := newDoublePath(t, false).dial(roce.DialConfig{Param: oneRetry}, taken)
 				asks, path := c.ca, altTo
 				back := roce.AlternatePath{Local: addrs[0][0], Remote: addrs[1][0]}
 				if side == "passive" {
@@ -294,8 +294,8 @@ func (r *slowResolver) Resolve(ctx context.Context, src, dst netip.Addr) (roce.N
 	return r.DerivedMACs.Resolve(ctx, src, dst)
 }
 
-// TestAlternateOfTheDead: a connection that ends while its alternate path is being resolved keeps no path.
-func TestAlternateOfTheDead(t *testing.T) {
+// TestAlternateOfEndedConn: a connection that ends while its alternate path is being resolved keeps no path.
+func TestAlternateOfEndedConn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		second := netip.MustParseAddr("10.0.0.9")
@@ -313,8 +313,8 @@ func TestAlternateOfTheDead(t *testing.T) {
 		time.Sleep(5 * time.Second) // the connection is forgotten
 		close(r.found)
 		synctest.Wait()
-		if manager, ends, ways := remembered(c.server); manager+ends+ways != 0 {
-			t.Errorf("%d connections, %d ends and %d ways are left", manager, ends, ways)
+		if manager, ends, paths := remembered(c.server); manager+ends+paths != 0 {
+			t.Errorf("%d connections, %d ends and %d paths are left", manager, ends, paths)
 		}
 	})
 }

@@ -31,8 +31,8 @@ func dreqOf(p *bth.Packet) (cm.CommID, bool) {
 	return d.LocalID, true
 }
 
-// TestCloseIsHeard: closing a device disconnects from the peers of all its connections, over a link that loses the first
-// messages about each.
+// TestCloseIsHeard: closing a device ends all its connections. Each peer gets a DREQ, although the link loses the
+// first DREQs of each connection.
 func TestCloseIsHeard(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("polled %v", polled), func(t *testing.T) {
@@ -66,14 +66,14 @@ func TestCloseIsHeard(t *testing.T) {
 					wantErr(t, "a client", x.Err(), roce.ErrDisconnected)
 				}
 				if len(heard) != len(clients) {
-					t.Errorf("%d connections were spoken of", len(heard))
+					t.Errorf("DREQs were sent for %d connections", len(heard))
 				}
 			})
 		})
 	}
 }
 
-// TestCloseWithoutAnswer: all peers that do not answer together delay Close for as long as the configuration says.
+// TestCloseWithoutAnswer: peers that do not answer delay Close by CloseTimeout, however many they are.
 func TestCloseWithoutAnswer(t *testing.T) {
 	for _, tt := range []struct{ limit, want time.Duration }{{0, 300 * time.Millisecond}, {20 * time.Millisecond, 20 * time.Millisecond}, {1, 1}} {
 		for _, polled := range []bool{false, true} {
@@ -153,7 +153,7 @@ func TestCloseOfMany(t *testing.T) {
 	})
 }
 
-// TestListenContext: nothing starts with a context that has ended.
+// TestListenContext: Listen and ListenUD fail if their context has ended.
 func TestListenContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")

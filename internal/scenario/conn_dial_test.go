@@ -532,7 +532,7 @@ func TestOwnQPReset(t *testing.T) {
 	})
 }
 
-// TestOneQueue: a send queue alone is the receive queue too.
+// TestOneQueue: without RecvCQ, SendCQ is also the receive completion queue.
 func TestOneQueue(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		queue := ok(c.client.CreateCQ(10))(t)
@@ -555,7 +555,7 @@ func TestListenerClose(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		r := ok(c.listener.Accept(within(t, time.Minute)))(t) // this one stays ours
+		r := ok(c.listener.Accept(within(t, time.Minute)))(t) // Close does not reject a request that the program has
 		check(t, c.listener.Close())
 		time.Sleep(time.Second)
 		check(t, r.Reject(nil))

@@ -69,7 +69,7 @@ func TestDispatchBehind(t *testing.T) {
 		server.Progress()
 	}
 	if notices := inside.NIC(server).Shard(0).CallsWaiting(); notices > 1500 {
-		t.Errorf("%d notices wait", notices)
+		t.Errorf("%d calls wait", notices)
 	}
 	counters := server.Counters()
 	if taken := counters.CM.Received[0]; taken+counters.Drops.Overrun != strangers+1 {

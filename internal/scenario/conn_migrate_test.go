@@ -63,7 +63,7 @@ func (p *doublePath) loadAlternate() {
 	}
 }
 
-// arm re-arms both ends and lets them find out.
+// arm re-arms both ends and sends a packet, after which both are ARMED.
 func (p *doublePath) arm() {
 	p.t.Helper()
 	check(p.t, p.a.qp.Rearm())
@@ -72,7 +72,7 @@ func (p *doublePath) arm() {
 	p.wantMig(qp.Armed)
 }
 
-// write writes from a to b's memory and looks at it there.
+// write writes from a to b's memory and compares.
 func (p *doublePath) write(seed int) {
 	p.t.Helper()
 	fill(p.a.buf[:10_000], seed)
@@ -191,8 +191,8 @@ func TestMigrateBack(t *testing.T) {
 	})
 }
 
-// TestMigrateErrors: the refused calls. A peer that is not armed does not follow: a connection without an alternate path
-// at one end fails.
+// TestMigrateErrors checks the errors of refused calls. A peer that is not armed does not follow: a connection
+// without an alternate path at one end fails.
 func TestMigrateErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newDoublePath(t, false)
@@ -258,7 +258,7 @@ func TestMigrateLoopback(t *testing.T) {
 		before, _ := p.faults[0].Counters()
 		check(t, a.qp.Migrate())
 		a.post(roce.Write, 0, 1, b, 0)
-		a.waitFor(cq.RetryExcErr) // nobody there knows it
+		a.waitFor(cq.RetryExcErr) // that device has no such queue pair
 		probes := a.dev.Counters().Probes
 		if after, _ := p.faults[0].Counters(); after.Packets-before.Packets != 8+probes {
 			t.Errorf("%d packets through the port, want one, 7 retries and %d probes", after.Packets-before.Packets, probes)

@@ -9,7 +9,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestConnForgets: a region that the program closes before its connection is gone with its memory.
+// TestConnForgets: after the program has closed a region, its connection keeps no reference to the
+// memory.
 func TestConnForgets(t *testing.T) {
 	_, conn := newCouple(t, false).connect(roce.DialConfig{}, roce.AcceptConfig{})
 	freed := make(chan struct{})

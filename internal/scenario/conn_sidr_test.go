@@ -38,7 +38,7 @@ func nothingLeft(t testing.TB, devices ...*roce.Device) {
 	t.Helper()
 	for _, d := range devices {
 		if m, e, w := remembered(d); m+e+w > 0 {
-			t.Errorf("the connection manager remembers %d, %d ends and %d ways", m, e, w)
+			t.Errorf("the connection manager remembers %d, %d ends and %d paths", m, e, w)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestResolveUD(t *testing.T) {
 	})
 }
 
-// TestResolveUDRefused: the valid and invalid refusals of the server's application.
+// TestResolveUDRefused: the server program refuses a request, and passes invalid arguments to Accept and Reject.
 func TestResolveUDRefused(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		ctx := within(t, time.Minute)
@@ -261,7 +261,7 @@ func TestResolveUDNoDatagrams(t *testing.T) {
 	})
 }
 
-// TestResolveUDOverIPv6: over the address that fits.
+// TestResolveUDOverIPv6: the client resolves an IPv6 service from its IPv6 address.
 func TestResolveUDOverIPv6(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server, client := twoVersions(t)

@@ -81,7 +81,7 @@ func TestDisconnectBoth(t *testing.T) {
 	})
 }
 
-// TestCloseBoth: both sides give up at once.
+// TestCloseBoth: both sides call Close at the same time.
 func TestCloseBoth(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		server, client := c.connect(roce.DialConfig{}, roce.AcceptConfig{})
@@ -238,7 +238,7 @@ func TestDataConfirms(t *testing.T) {
 			accepted <- time.Now()
 		}()
 		c := ok(client.Dial(ctx, serverAddr, roce.DialConfig{}))(t)
-		evil := newAttacker(n, server) // data of someone else does not
+		evil := newAttacker(n, server) // data from another address does not confirm the connection
 		evil.send(evil.path("10.0.0.66"), bth.BTHLen+bth.ICRCLen, func(b []byte) {
 			bth.PutBTH(b, bth.RCSendOnly, bth.MigReq, 0, bth.DefaultPKey, served, 1)
 		})
@@ -263,7 +263,7 @@ func TestDisconnectAnswers(t *testing.T) {
 		config := n.config("10.0.0.2")
 		config.Ports[0] = ok(fault.Wrap(config.Ports[0], fault.Config{Rules: []fault.Rule{
 			{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCAck), Nth: 1},
-			{Action: fault.Drop, Dir: fault.Tx, Func: mads(cm.AttrDREQ), Nth: 1}, // the peer does not look at it
+			{Action: fault.Drop, Dir: fault.Tx, Func: mads(cm.AttrDREQ), Nth: 1}, // as if the peer did not read it
 		}}))(t)
 		c := &couple{t: t, net: n, server: n.device("10.0.0.1"), client: n.open(config)}
 		c.listener = ok(c.server.Listen(context.Background(), ":7471", roce.ListenConfig{}))(t)
@@ -301,7 +301,7 @@ func TestPeerVanishes(t *testing.T) {
 		}
 		wantErr(t, "Disconnect", client.Disconnect(within(t, time.Second)), context.DeadlineExceeded)
 		wantErr(t, "Disconnect, patiently", client2.Disconnect(within(t, time.Hour)), syscall.ETIMEDOUT)
-		<-client.Done() // that went on in the background
+		<-client.Done() // the device continues to disconnect in the background
 		wantErr(t, "Err", client.Err(), syscall.ETIMEDOUT)
 		if err := server.Err(); err != nil {
 			t.Errorf("the other side's Err: %v", err)
@@ -358,7 +358,7 @@ func TestRNR(t *testing.T) {
 			t.Errorf("the data differs")
 		}
 	})
-	bubble(t, func(t *testing.T) { // not for ever, if so agreed
+	bubble(t, func(t *testing.T) { // with an agreed limit of RNR retries, the send fails
 		c := newCouple(t, false)
 		_, client := c.connect(roce.DialConfig{}, roce.AcceptConfig{Param: roce.ConnParam{RNRRetryCount: 2}})
 		check(t, client.QP().PostSend(&roce.SendWR{Opcode: roce.Send}))

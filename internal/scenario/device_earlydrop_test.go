@@ -41,8 +41,8 @@ func withoutEarlyDrop(t *testing.T) {
 	}
 }
 
-// TestAdmitted: the calls that the driver gets in the life of a queue pair. It learns of more
-// sources before the engine takes their packets, and of fewer afterwards.
+// TestAdmitted checks the calls that the driver gets during the life of a queue pair. The driver admits more sources
+// before the engine accepts their packets, and fewer after the engine has stopped accepting them.
 func TestAdmitted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newFiltered(t)
@@ -122,8 +122,8 @@ func TestEarlyDropStranger(t *testing.T) {
 	})
 }
 
-// TestEarlyDropPause: datagrams to a queue pair without receives are dropped early after some,
-// and counted as before; the first receive that is posted gets the next one.
+// TestEarlyDropPause: after some datagrams to a queue pair without receives, the driver drops the next ones early. The
+// counter is the same. The first posted receive gets the next datagram.
 func TestEarlyDropPause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newFiltered(t)
@@ -154,7 +154,7 @@ func TestEarlyDropPause(t *testing.T) {
 		if early := f.Drops().NoReceive; early < 250 || early > uint64(sent) {
 			t.Errorf("%d of %d dropped early", early, sent)
 		}
-		// A receive that is too small is a receive.
+		// A receive that is too small also counts as a receive.
 		check(t, b.qp.PostRecv(&roce.RecvWR{SG: []roce.SGE{b.mr.SGE(udHalf, roce.GRHLen+1)}}))
 		f.Calls()
 		for range 100 {
@@ -245,7 +245,7 @@ func TestFlooded(t *testing.T) {
 			d := n.open(c)
 			u := newUDOn(t, d, shard, testQKey)
 			path := newAttacker(n, d).path("10.0.0.66")
-			const each = 2048 // in 10 ms are a flood
+			const each = 2048 // this many in 10 ms are a flood
 			for i := range each {
 				if port.frames = append(port.frames, link.Frame{Data: datagram(path, port.Info().Layout, u.qp.Num(), i)}); len(port.frames) == link.Batch {
 					if floods != 0 {
@@ -302,8 +302,7 @@ type refusing struct{ link.Port }
 
 func (refusing) Filter(link.MADLimit) (link.Filter, error) { return nil, link.ErrUnsupported }
 
-// TestEarlyDropRefused: a device works on a port that cannot drop early, and a Port around one
-// that could may refuse.
+// TestEarlyDropRefused: a device works on a port whose Filter fails, even if that port wraps one that could drop early.
 func TestEarlyDropRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetworkOf(t, mem.Config{MTU: 4200})

@@ -86,7 +86,7 @@ func TestLostEvents(t *testing.T) {
 		da, db := n.device("10.0.0.1"), n.device("10.0.0.2")
 		const many = 1100
 		a, b := newPeer(t, da, 10), newPeer(t, db, 10)
-		for range many { // events of queue pairs that exist: others vanish
+		for range many { // b's queue pairs stay open: the events of a closed one are removed
 			var err error
 			a.qp, err = a.pd.CreateQP(roce.QPConfig{SendCQ: a.cq})
 			check(t, err)

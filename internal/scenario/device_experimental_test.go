@@ -43,7 +43,7 @@ func masked(t testing.TB) (a, b *peer) {
 	return atomicPair(t, c, c)
 }
 
-// testExpAtomicCap: atomics are of the whole machine, and what they return may be big-endian.
+// testExpAtomicCap: the device has ATOMIC_GLOB, and atomics may return their values in big-endian byte order.
 func testExpAtomicCap(t *testing.T) {
 	for _, big := range []bool{false, true} {
 		c := roce.QPConfig{BigEndianReply: big}
@@ -120,7 +120,7 @@ func testExpCrossChannel(t *testing.T) {
 	r.want("enabled", 1, 1)
 }
 
-// testExpCompMask: a program gets what it has not asked for, too: the sizes of masked atomics among them.
+// testExpCompMask: Query fills in all fields, also those that a program of the experimental verbs has to request.
 func testExpCompMask(t *testing.T) {
 	attr := newNetwork(t).device("10.0.0.1").Query()
 	for _, v := range []any{attr.Masked, attr.CalcCap} {
@@ -172,7 +172,7 @@ func testExpFieldBoundary(t *testing.T) {
 	}
 }
 
-// testExpAtomicInline: the numbers of the largest operand, values and masks, are in a work request.
+// testExpAtomicInline: a work request has room for the values and masks of the largest operand.
 func testExpAtomicInline(t *testing.T) {
 	attr := newNetwork(t).device("10.0.0.1").Query()
 	var largest uint64
@@ -203,7 +203,7 @@ func testExpAtomicCopies(t *testing.T) {
 	}
 }
 
-// testExpParts: an indirect region has up to so many parts.
+// testExpParts: an indirect region has up to MaxParts parts.
 func testExpParts(t *testing.T) {
 	d := newNetwork(t).device("10.0.0.1")
 	pd, most := d.AllocPD(), d.Query().MaxParts
@@ -212,7 +212,7 @@ func testExpParts(t *testing.T) {
 	wantErr(t, "one part more", err, syscall.EINVAL)
 }
 
-// testExpInlineParts: a work request carries up to so many.
+// testExpInlineParts: a work request carries up to MaxInlineParts parts.
 func testExpInlineParts(t *testing.T) {
 	p := newPeer(t, newNetwork(t).device("10.0.0.1"), 8)
 	attr := p.dev.Query()
@@ -227,7 +227,7 @@ func testExpInlineParts(t *testing.T) {
 	wantErr(t, "one part more", err, syscall.EINVAL)
 }
 
-// testExpDepth: indirect regions may be made of others, so many times.
+// testExpDepth: indirect regions may contain indirect regions, up to MaxDepth levels.
 func testExpDepth(t *testing.T) {
 	p := newPeer(t, newNetwork(t).device("10.0.0.1"), 8)
 	var below roce.Region = p.mr
@@ -256,7 +256,7 @@ func testExpStrides(t *testing.T) {
 	}
 }
 
-// testExpCalc: the reductions that are offered are done, and no others are taken.
+// testExpCalc: the device does the reductions that it offers, and refuses all others.
 func testExpCalc(t *testing.T) {
 	r := newCrossRig(t, crossConfig{qp: roce.QPConfig{CrossChannel: true}})
 	m := ok(r.pd.RegMR(make([]byte, 64), allRights))(t)
@@ -309,7 +309,7 @@ func testExpQueuePairs(t *testing.T) {
 	wantErr(t, "UD", q.PostSend(&wr), syscall.EINVAL)
 }
 
-// testExpQueryKey: a region says how many parts it may have, however many it has.
+// testExpQueryKey: MaxParts returns how many parts a region may have, however many it has.
 func testExpQueryKey(t *testing.T) {
 	p := newPeer(t, newNetwork(t).device("10.0.0.1"), 8)
 	m := ok(p.pd.AllocIndirect(5))(t)

@@ -147,7 +147,7 @@ func TestLoopbackPost(t *testing.T) {
 			d := n.open(c)
 			a, b := newPeer(t, d, size), newPeer(t, d, size)
 			connect(t, a, b)
-			for _, pause := range []time.Duration{time.Minute, time.Millisecond} { // deep asleep, dozing
+			for _, pause := range []time.Duration{time.Minute, time.Millisecond} { // without ticks, with ticks
 				time.Sleep(pause)
 				start, before := time.Now(), d.Counters().SentPkts
 				a.post(roce.Write, 0, size, b, 0)

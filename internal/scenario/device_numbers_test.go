@@ -9,7 +9,7 @@ import (
 )
 
 // A stranger that knows the numbers of some queue pairs, shared receive queues or memory keys cannot predict the next:
-// they are no sequence, in background mode or not, on one shard or several.
+// they are random.
 func TestNumbersAreRandom(t *testing.T) {
 	const count = 256
 	d := newNetwork(t).device("10.0.0.1")
@@ -47,9 +47,8 @@ func TestNumbersAreRandom(t *testing.T) {
 	}
 }
 
-// The number of a queue pair that was closed, and that of a shared receive queue, is not
-// that of another one while packets for the old one may be on their way: not even if it is
-// the only number that the source of randomness knows.
+// The number of a closed queue pair or shared receive queue rests while packets to it may still arrive. No new object
+// gets it before, even if the source of randomness returns only this number.
 func TestNumbersRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

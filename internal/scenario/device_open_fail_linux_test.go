@@ -47,7 +47,7 @@ func openWithoutDescriptors(t *testing.T, open func(roce.InterfaceConfig) (*roce
 			return p, nil
 		}})
 		if errors.Is(err, errWrap) {
-			return io.NopCloser(nil), nil // as far as it gets
+			return io.NopCloser(nil), nil // both ports were opened: no further step can fail
 		}
 		return wrapped, err
 	})

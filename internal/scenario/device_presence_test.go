@@ -44,7 +44,7 @@ func TestLinkEvents(t *testing.T) {
 			d, port := n.plugged("10.0.0.1", polled)
 			a, b := newPeer(t, d, 100), newPeer(t, n.device("10.0.0.2"), 100)
 			connect(t, a, b)
-			wantEvents(t, d) // that it is up when it is opened is no event
+			wantEvents(t, d) // a link that is up at Open raises no event
 			down, up := roce.Event{Type: roce.EventPortErr, Port: 1}, roce.Event{Type: roce.EventPortActive, Port: 1}
 			time.AfterFunc(time.Second/2, func() { port.SetLink(false) })
 			wantEvents(t, d, down)
@@ -156,8 +156,8 @@ func TestDeviceRemoved(t *testing.T) {
 				t.Errorf("the port is %v", a.State)
 			}
 			check(t, conn.Close())
-			if manager, ends, ways := remembered(d); ends != 0 || ways != 0 {
-				t.Errorf("%d connections, %d ends and %d ways are remembered", manager, ends, ways)
+			if manager, ends, paths := remembered(d); ends != 0 || paths != 0 {
+				t.Errorf("%d connections, %d ends and %d paths are remembered", manager, ends, paths)
 			}
 			check(t, d.Close())
 		})

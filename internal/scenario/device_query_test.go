@@ -208,17 +208,17 @@ func TestSetAddrs(t *testing.T) {
 		}
 		y.wait()
 
-		// For good: from either end.
+		// The address is removed for good: WRITEs fail at either end.
 		check(t, da.SetAddrs([]netip.Addr{addr("10.0.0.1"), addr("10.0.0.5")}))
 		write(x, y, cq.RetryExcErr)
 		write(y, x, cq.RetryExcErr)
-		write(a, b, cq.Success) // the other connection never noticed
+		write(a, b, cq.Success) // the other connection is not affected
 		_, err := da.CreateAH(context.Background(), roce.AHAttr{DGID: db.GIDs()[0], SGIDIndex: 1})
 		wantErr(t, "CreateAH from an empty slot", err, errno.ENODATA)
 		_, err = da.Listen(context.Background(), "10.0.0.9:7471", roce.ListenConfig{})
 		wantErr(t, "Listen on an address that is gone", err, syscall.EADDRNOTAVAIL)
 
-		// Peers can connect to the new one.
+		// Peers can connect to the new address.
 		l := ok(da.Listen(context.Background(), "10.0.0.5:7471", roce.ListenConfig{}))(t)
 		go func() {
 			if r, err := l.Accept(context.Background()); err == nil {

@@ -25,9 +25,9 @@ type hostChange struct {
 	name    string
 	routed  bool // there is a router between client and server
 	v6      bool
-	removes bool // the client's interface: its device ends, and says so
-	told    bool // the host is told where packets are to go now
-	silent  bool // the peer's device does not tell that its address has changed
+	removes bool // the client's interface is removed: its device fails, with an event
+	told    bool // the client's kernel learns the new next hop at once
+	silent  bool // the peer's device does not announce its new address
 	do      func(t *testing.T, h *changingHost)
 }
 
@@ -93,9 +93,9 @@ var hostChanges = []hostChange{
 		}
 		setMAC(t, h.server, frame.MAC{2, 0x77, 0, 0, 0, 3})
 		if h.driver == "udp" {
-			return // it is for the kernel to find out
+			return // the client's kernel finds the new address by itself
 		}
-		own := h.client.MAC // the peer's kernel need not ask for it, by which ours would learn
+		own := h.client.MAC // the peer's kernel sends no ARP request, from which ours would learn
 		check(t, h.server.Netlink().NeighSet(&netlink.Neigh{LinkIndex: h.server.Link().Attrs().Index, IP: h.client.IP4.AsSlice(), HardwareAddr: own[:], State: netlink.NUD_PERMANENT}))
 	}},
 	{name: "MTU lowered and raised", do: func(t *testing.T, h *changingHost) {
@@ -126,7 +126,7 @@ var hostChanges = []hostChange{
 	{name: "another gateway", routed: true, told: true, do: func(t *testing.T, h *changingHost) {
 		// A second address on the router's side, and the first is lost.
 		second := netip.MustParseAddr("10.88.0.3")
-		h.gateway.Sysctl(t, "net/ipv4/conf/"+h.gateway.Interface+"/arp_ignore", "1") // not for the second
+		h.gateway.Sysctl(t, "net/ipv4/conf/"+h.gateway.Interface+"/arp_ignore", "1") // no ARP answers for the second address
 		addMacvlan(t, h.gateway, "second", second)
 		check(t, h.client.AddRoute(netip.PrefixFrom(h.server.IP4, 24), second))
 		check(t, h.gateway.Netlink().AddrDel(h.gateway.Link(), prefix24(h.gateway.IP4)))
@@ -189,7 +189,7 @@ func crowd(t *testing.T, s *netlab.Side, n int) {
 	}
 }
 
-// hostPatience is more than a host and its peers take to notice, by far.
+// hostPatience is much longer than a host and its peers need to notice a change.
 const hostPatience = time.Minute
 
 // TestHostChanges: a device follows changes of the host's network, or it ends with an error. The test makes each change
@@ -334,7 +334,7 @@ func awaitEvent(t *testing.T, d *roce.Device, typ roce.EventType) {
 }
 
 // keepWriting writes one message after the other until stop is closed, and one more.
-// With ends the queue pair may be flushed meanwhile.
+// If ends is true, the queue pair may be flushed meanwhile.
 func keepWriting(t *testing.T, p, to *peer, stop chan struct{}, ends bool) {
 	ctx := within(t, 2*hostPatience)
 	for last := false; !last; {

@@ -42,7 +42,8 @@ func TestInterfaceDC(t *testing.T) {
 	}
 }
 
-// targetsInTurn has two initiators of one device go to three targets of another, and connect with another key in the end.
+// targetsInTurn makes two initiators of one device, which use three targets of another device
+// in turn. In the end each connects with a wrong key.
 func targetsInTurn(t *testing.T, near *roce.Device, from netip.Addr, far *roce.Device, to netip.Addr) {
 	t.Helper()
 	own, peer := ofAddr(t, near, from), bth.GIDFrom(to)

@@ -108,7 +108,7 @@ func TestInterfaceEarlyDrop(t *testing.T) {
 			}
 		}
 		send(b2.qp.Num(), 64)
-		send(0x20, 64) // of those that are drawn at random hardly one is this
+		send(0x20, 64) // hardly any queue pair gets this random number
 		send(0, 4)
 		want := roce.DropCounters{Malformed: each, NoQP: each}
 		for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {

@@ -25,7 +25,7 @@ func TestForeignHandles(t *testing.T) {
 		da, db := openOn(t, x, roce.InterfaceConfig{Driver: driver}), openOn(t, y, roce.InterfaceConfig{Driver: driver})
 		own := ok(da.CreateAH(patient(t), roce.AHAttr{DGID: bth.GIDFrom(y.IP4), SGIDIndex: ofAddr(t, da, x.IP4)}))(t)
 		foreign := ok(db.CreateAH(patient(t), roce.AHAttr{DGID: bth.GIDFrom(x.IP4), SGIDIndex: ofAddr(t, db, y.IP4)}))(t)
-		made := ok(frame.NewPath((*frame.Path)(own).Config()))(t) // with a Hop of the device's: as good as its own
+		made := ok(frame.NewPath((*frame.Path)(own).Config()))(t) // with a Hop of the device, so it counts as its own
 		plain := (*frame.Path)(own).Config()
 		plain.Hop = nil
 		handmade := ok(frame.NewPath(plain))(t)

@@ -22,7 +22,7 @@ func openOn(t *testing.T, s *netlab.Side, c roce.InterfaceConfig) (d *roce.Devic
 	return d
 }
 
-// nextOf waits for an event of a type, and drops events of other types.
+// nextOf waits for an event of type typ. It skips events of type over, and fails on others.
 func nextOf(t *testing.T, d *roce.Device, typ, over roce.EventType) {
 	t.Helper()
 	for {

@@ -104,7 +104,7 @@ func testOutage(t *testing.T, c roce.InterfaceConfig, begin func(t *testing.T, x
 	ctx, giveUp := context.WithCancel(patient(t))
 	defer giveUp()
 	go func() { connecting <- dial(ctx) }()
-	time.Sleep(100 * time.Millisecond) // what is noticed at once is done
+	time.Sleep(100 * time.Millisecond) // the immediate reactions are over
 	began, used := time.Now(), cpuTime(t)
 	time.Sleep(250 * time.Millisecond)
 	used = cpuTime(t) - used
@@ -117,7 +117,7 @@ func testOutage(t *testing.T, c roce.InterfaceConfig, begin func(t *testing.T, x
 	}
 	idle.post(roce.Write, 0, size, idlePeer, 0)
 	idle.wait()
-	giveUp() // unless it has succeeded; its next try is seconds away
+	giveUp() // if it has not succeeded yet: its next repetition is seconds away
 	<-connecting
 	check(t, dial(patient(t)))
 	l.Close()

@@ -25,7 +25,7 @@ func eachSharing(t *testing.T, f func(t *testing.T, c roce.InterfaceConfig)) {
 	}
 }
 
-// far is a device with a listener, whose connections lend the memory of each to the peer.
+// far is a device with a listener whose connections send each message back.
 type far struct {
 	dev  *roce.Device
 	port uint16
@@ -48,7 +48,7 @@ func newFar(t *testing.T, d *roce.Device, port uint16) *far {
 	return f
 }
 
-// serve answers each message with itself.
+// serve accepts a connection and sends each message back.
 func (f *far) serve(t *testing.T, r *roce.ConnRequest) {
 	const size = 64 << 10
 	buf := make([]byte, size)
@@ -80,7 +80,8 @@ func (f *far) serve(t *testing.T, r *roce.ConnRequest) {
 	}
 }
 
-// echo connects a device to a listener, on each shard, and has messages come back.
+// echo connects a shard of a device to the listener, and checks that messages come back
+// unchanged.
 func (f *far) echo(t *testing.T, from *roce.Device, shard int, local, to netip.Addr) error {
 	const size, rounds = 64 << 10, 4
 	buf := make([]byte, 2*size)

@@ -134,7 +134,7 @@ func (w *busyPairs) more(t *testing.T) {
 		case err := <-w.failed:
 			t.Fatal(err)
 		case <-ctx.Done():
-			t.Fatal("data have stopped to move")
+			t.Fatal("the transfer makes no progress")
 		}
 	}
 }
@@ -171,8 +171,7 @@ func (d two) through(t *testing.T, do func(w *busyPairs)) {
 	}
 }
 
-// stackings are interfaces over others. under makes two hosts, and returns the interface below that of the
-// first one.
+// stackings are interfaces on top of others. hosts makes two hosts x and y; under is the interface below that of x.
 var stackings = []struct {
 	name  string
 	hosts func(t *testing.T) (under, x, y *netlab.Side)

@@ -16,15 +16,15 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// ways of opening a device that does not share its interface.
-var takers = []roce.InterfaceConfig{
+// exclusiveConfigs open a device that does not share its interface.
+var exclusiveConfigs = []roce.InterfaceConfig{
 	{Driver: "raw", Exclusive: true}, {Driver: "raw", Queues: 2, Exclusive: true},
 	{Driver: "udp", Exclusive: true}, {Driver: "udp", Queues: 2, Exclusive: true}, {Driver: "udp", Queues: 3, Exclusive: true},
 	{Driver: "xdp"}, {Driver: "xdp", Queues: 2},
 }
 
-// sharers are the ways that share it.
-var sharers = []roce.InterfaceConfig{{Driver: "raw"}, {Driver: "raw", Queues: 2}, {Driver: "udp"}, {Driver: "udp", Queues: 3}}
+// sharedConfigs open a device that shares it.
+var sharedConfigs = []roce.InterfaceConfig{{Driver: "raw"}, {Driver: "raw", Queues: 2}, {Driver: "udp"}, {Driver: "udp", Queues: 3}}
 
 func nameOf(c roce.InterfaceConfig) string {
 	name := fmt.Sprintf("%s,%d", c.Driver, max(1, c.Queues))
@@ -80,14 +80,14 @@ func TestOneDeviceAnInterface(t *testing.T) {
 	}
 	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	x.Do(t, func() {
-		for _, first := range takers {
+		for _, first := range exclusiveConfigs {
 			d := ok(roce.OpenInterface(x.Interface, first))(t)
-			for _, second := range takers {
+			for _, second := range exclusiveConfigs {
 				what := nameOf(second) + " beside " + nameOf(first)
 				other, err := roce.OpenInterface(x.Interface, second)
 				wantTakenBy(t, first, what, other, err)
 			}
-			for _, second := range sharers {
+			for _, second := range sharedConfigs {
 				other, err := roce.OpenInterface(x.Interface, second)
 				wantTakenBy(t, first, nameOf(second)+" beside "+nameOf(first), other, err)
 			}
@@ -96,7 +96,7 @@ func TestOneDeviceAnInterface(t *testing.T) {
 			check(t, d.Close())
 		}
 		d := ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{Exclusive: true}))(t)
-		for _, second := range takers {
+		for _, second := range exclusiveConfigs {
 			other, err := roce.OpenInterface(x.Interface, second)
 			wantTaken(t, nameOf(second)+" beside OpenAddr", other, err)
 		}
@@ -110,20 +110,20 @@ func TestOneDeviceAnInterface(t *testing.T) {
 	})
 }
 
-// TestDevicesShareInterface: devices that share an interface by one driver open together, with
-// whatever number of queues; one of another driver, or for itself, is refused while any of them
-// is open; the error names their processes. It opens afterwards.
+// TestDevicesShareInterface: several devices share an interface by one driver, with any numbers of queues. While one
+// of them is open, a device of another driver, or an exclusive one, is refused, with an error that names their
+// processes. It opens afterwards.
 func TestDevicesShareInterface(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens hundreds of devices, one after the other")
 	}
 	x, _ := netlab.Pair(t, netlab.Config{Queues: 3})
 	x.Do(t, func() {
-		for _, first := range sharers {
+		for _, first := range sharedConfigs {
 			d := ok(roce.OpenInterface(x.Interface, first))(t)
 			refused := func() {
 				t.Helper()
-				for _, second := range append(takers, sharers...) {
+				for _, second := range append(exclusiveConfigs, sharedConfigs...) {
 					hint := fmt.Sprintf("driver %q", first.Driver)
 					switch {
 					case second.Driver == first.Driver && !second.Exclusive:
@@ -140,7 +140,7 @@ func TestDevicesShareInterface(t *testing.T) {
 				wantRival(t, "OpenAddr beside "+nameOf(first), other, err)
 			}
 			refused()
-			for _, second := range sharers {
+			for _, second := range sharedConfigs {
 				if second.Driver == first.Driver {
 					other := ok(roce.OpenInterface(x.Interface, second))(t)
 					if second.Queues == 0 {
@@ -154,12 +154,12 @@ func TestDevicesShareInterface(t *testing.T) {
 				}
 			}
 			check(t, d.Close())
-			for _, next := range takers[:3] {
+			for _, next := range exclusiveConfigs[:3] {
 				check(t, ok(roce.OpenInterface(x.Interface, next))(t).Close())
 			}
 		}
 		d := ok(roce.OpenAddr(x.IP4, roce.InterfaceConfig{}))(t)
-		for _, second := range append(takers, sharers...) {
+		for _, second := range append(exclusiveConfigs, sharedConfigs...) {
 			other, err := roce.OpenInterface(x.Interface, second)
 			wantRival(t, nameOf(second)+" beside OpenAddr", other, err, x.IP4.String())
 		}
@@ -170,13 +170,13 @@ func TestDevicesShareInterface(t *testing.T) {
 	})
 }
 
-// TestLoopbackBesideInterface: a device on a loopback address takes nothing from one on
-// an interface, whichever is first.
+// TestLoopbackBesideInterface: a device on a loopback address and one on an interface do not exclude each other, in
+// either order.
 func TestLoopbackBesideInterface(t *testing.T) {
 	x, _ := netlab.Pair(t, netlab.Config{})
 	loop := roce.InterfaceConfig{}
 	x.Do(t, func() {
-		for _, c := range append(takers, sharers...) {
+		for _, c := range append(exclusiveConfigs, sharedConfigs...) {
 			if c.Queues > 1 && c.Driver == "xdp" {
 				continue
 			}
@@ -192,9 +192,8 @@ func TestLoopbackBesideInterface(t *testing.T) {
 	})
 }
 
-// TestAddressBesideInterface: a device on an address of one interface takes nothing from
-// one that gets its packets past the sockets of another, whichever is first. The interface
-// still has room for one device only.
+// TestAddressBesideInterface: a device on an address of one interface, and a raw or xdp device on another interface,
+// do not exclude each other, in either order. The other interface still takes only one exclusive device.
 func TestAddressBesideInterface(t *testing.T) {
 	_, gateway, _ := netlab.Routed(t, netlab.Config{})
 	back := behind(t, gateway)
@@ -257,7 +256,7 @@ func TestOpenRace(t *testing.T) {
 		devices := make([]*roce.Device, len(results))
 		for i := range results {
 			wg.Go(func() {
-				c := takers[(i+round)%len(takers)]
+				c := exclusiveConfigs[(i+round)%len(exclusiveConfigs)]
 				x.Do(t, func() { devices[i], results[i] = roce.OpenInterface(x.Interface, c) })
 			})
 		}

@@ -44,7 +44,8 @@ func TestInterfaceTransfer(t *testing.T) {
 				const size = 1 << 20
 				a, b := newPeerOn(t, da, i%test.queues, size), newPeerOn(t, db, 0, size)
 				connectFrom(t, a, ofAddr(t, da, from), b, ofAddr(t, db, to), 18)
-				// READ last: a repeated one may look at the memory once more, later.
+				// READ comes last: the responder may execute a repeated READ later, when the
+				// memory must not change.
 				for n, op := range []roce.Opcode{roce.Write, roce.Send, roce.Read} {
 					fill(a.buf, n)
 					fill(b.buf, n+100)

@@ -9,9 +9,10 @@ import (
 	"github.com/goroce/roce/cm"
 )
 
-// TestDCForgedFirst: before an initiator has sent anything, a stranger who has the key sends packets in its name to the target's device, from
-// another Ethernet address, and goes on between the initiator's own. Nobody tells the device where the
-// initiator is. The initiator's work requests are done.
+// TestDCForgedFirst: before an initiator has sent anything, a stranger who has the key sends packets
+// in its name to the target's device, from another Ethernet address, and continues between the
+// initiator's packets. The device does not look up the initiator's address. The initiator's work
+// requests still succeed.
 func TestDCForgedFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

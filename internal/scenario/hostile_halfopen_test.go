@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// request sends the k-th REQ for port 7471 from an address that need not be ours.
+// request sends the k-th REQ for port 7471, with a source address that may be forged.
 func (a *attacker) request(from netip.Addr, k int) {
 	a.t.Helper()
 	a.mad(from, forgedREQ(a.victim, from, k))
@@ -247,7 +247,7 @@ func TestFloodedServer(t *testing.T) {
 }
 
 // TestStrangerEndsNothing: a REQ of a stranger with the GUID and the QPN of a client
-// neither ends its connection nor keeps it from the next.
+// does not end its connection, and does not stop the client from making another one.
 func TestStrangerEndsNothing(t *testing.T) {
 	both(t, func(t *testing.T, c *couple) {
 		evil := newAttacker(c.net, c.server)

@@ -137,9 +137,9 @@ func TestDrops(t *testing.T) {
 }
 
 // TestImpossibleSource: a packet from the network whose source is the device itself, or no
-// host at all, is dropped and counted, whatever it names. Before, one with the device's own
-// address wrote to the memory that a connection of the device with itself opens, and the
-// connection manager answered what came from everybody.
+// host at all, is dropped and counted, whatever it names. Otherwise a packet with the device's own address could write
+// to the memory of a connection of the device with itself, and the connection manager would answer to the broadcast
+// address.
 func TestImpossibleSource(t *testing.T) {
 	withoutEarlyDrop(t)
 	bubble(t, func(t *testing.T) {
@@ -274,9 +274,8 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// mutate changes a recorded frame so that it is no longer one its sender sent:
-// somewhere behind the Ethernet header, with or without a right ICRC, but never
-// pretending to be of the connection itself.
+// mutate changes a recorded frame at some place behind the Ethernet header, with or without a right ICRC. The source
+// address is never that of the connection's peer.
 func mutate(rng *rand.Rand, f []byte) {
 	const ip, udp, bthAt = 14, 34, 42
 	f[ip+15] = 66 // source address 10.0.0.66

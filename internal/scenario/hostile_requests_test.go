@@ -13,9 +13,9 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// TestREQFlood: valid connection requests, each of another peer, to a service with a full backlog and to one that does not
-// exist, during a transfer of a connection. The connection loses no packet and repeats none, memory and answers are
-// bounded, and afterwards the next client connects.
+// TestREQFlood sends valid connection requests, each from another peer, to a service with a full backlog and to one
+// that does not exist, while a connection transfers data. The connection loses no packet and repeats none, memory
+// and answers are bounded, and afterwards the next client connects.
 func TestREQFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -69,7 +69,7 @@ func TestREQFlood(t *testing.T) {
 			t.Errorf("%d requests, %d made room for others, %d rejected, %d not answered", got.Received[0], got.Evicted, rejected, got.RepliesLimited)
 		}
 		// The program takes the requests and rejects them.
-		synctest.Wait() // until the listener knows who made room for others
+		synctest.Wait() // until the listener knows which requests were evicted
 		for range backlog {
 			check(t, ok(l.Accept(ctx))(t).Reject(nil))
 		}

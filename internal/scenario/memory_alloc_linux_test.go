@@ -39,7 +39,7 @@ func TestInPlaceTransfer(t *testing.T) {
 			db := openOn(t, y, far)
 			a, b := newPeerOn(t, da, 0, size), newPeerOn(t, db, 0, size)
 			connectFrom(t, a, ofAddr(t, da, x.IP4), b, ofAddr(t, db, y.IP4), 14)
-			const off, n = 1, size - 3 // every packet but few is across two chunks
+			const off, n = 1, size - 3 // the payload of nearly every packet lies in two chunks
 			for i, op := range []roce.Opcode{roce.Write, roce.Send, roce.Write, roce.Read} {
 				fill(a.buf, i)
 				fill(b.buf, i+100)
@@ -71,7 +71,7 @@ func TestInPlaceTransfer(t *testing.T) {
 			check(t, a.mr.Close())
 			a.mr = ok(a.pd.AllocMR(size, roce.LocalWrite))(t)
 			if !bytes.Equal(a.mr.Bytes(), make([]byte, size)) {
-				t.Error("memory is not zero after it was somebody else's")
+				t.Error("memory that another region used before is not zero")
 			}
 		})
 	}

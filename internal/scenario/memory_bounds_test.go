@@ -61,7 +61,7 @@ func TestSGEBounds(t *testing.T) {
 	}
 }
 
-// A region whose memory comes with work requests refuses methods that need memory.
+// A region whose memory comes with work requests does not have the methods that need memory.
 func TestMethodsOfPostedRegions(t *testing.T) {
 	for _, m := range []any{new(roce.FastMR), new(roce.IndirectMR)} {
 		typ := reflect.TypeOf(m)

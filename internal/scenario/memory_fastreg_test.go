@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestFastRegCycle: registered, used, invalidated by the peer or locally, and
-// registered again with other memory, under another key each time.
+// TestFastRegCycle: a region is registered, used, invalidated by the peer or locally, and registered again with other
+// memory, each time with another key.
 func TestFastRegCycle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		client, server := newPair(t, 4096)

@@ -88,8 +88,8 @@ func TestIndirectInterleaved(t *testing.T) {
 	})
 }
 
-// TestIndirectRemoteInvalidate: registered, told, used and invalidated by work
-// requests, again and again (mlx5's test_mkey remote_invalidate).
+// TestIndirectRemoteInvalidate: work requests register a region, send its key to the peer, use the region and
+// invalidate it, several times (mlx5's test_mkey remote_invalidate).
 func TestIndirectRemoteInvalidate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 4096)
@@ -125,8 +125,8 @@ func TestIndirectRemoteInvalidate(t *testing.T) {
 	})
 }
 
-// TestIndirectFill: filled, used, invalidated and filled with something else by work requests
-// that are posted together.
+// TestIndirectFill: work requests that are posted together fill a region, use it, invalidate it, and fill it with
+// another layout.
 func TestIndirectFill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 4096)

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// maskedPair makes two connected queue pairs with masked atomics, if either may.
+// maskedPair makes two connected queue pairs. a and b tell which of them have masked atomics enabled.
 func maskedPair(t testing.TB, a, b bool) (x, y *peer) {
 	t.Helper()
 	return atomicPair(t, roce.QPConfig{MaskedAtomics: a}, roce.QPConfig{MaskedAtomics: b})

@@ -229,8 +229,7 @@ func TestMWErrno(t *testing.T) {
 	p.waitFor(cq.MWBindErr)
 }
 
-// Windows, regions, queue pairs and domains can be closed in any order; what
-// something depends on says EBUSY.
+// Windows, regions, queue pairs and domains can be closed in any order; closing an object in use fails with EBUSY.
 func TestMWTeardown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, b := windowedPair(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// TestNullMR: a SEND has zeros where it gathers from a null region, and a receive skips what it
-// scatters to one.
+// TestNullMR: a SEND that gathers from a null region has zeros there. A receive that scatters
+// to a null region discards those bytes.
 func TestNullMR(t *testing.T) {
 	const skip = 3000 // more than a packet
 	a, b := newPair(t, 2*skip)

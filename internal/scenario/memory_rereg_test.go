@@ -12,8 +12,8 @@ import (
 
 // The tests of reregistration are those of rdma-core's test_mr.py, by name.
 
-// traffic sends once from a to b, whose memory is at off 0, and checks both
-// ends.
+// traffic sends a message from a to b, which has posted a receive, and checks the status at
+// both ends.
 func traffic(t testing.TB, a, b *peer, send, recv cq.Status) {
 	t.Helper()
 	a.post(roce.Send, 0, 8, nil, 0)
@@ -24,7 +24,7 @@ func traffic(t testing.TB, a, b *peer, send, recv cq.Status) {
 func TestReregAddr(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := newPair(t, 64)
-		b.recv(0, 64) // names the old address, which the region then is not known by
+		b.recv(0, 64) // has the old address, which is invalid after the reregistration
 		key := b.mr.RKey()
 		moved := make([]byte, 64)
 		check(t, b.mr.Reregister(roce.MRChange{Change: roce.ReregTranslation, Mem: moved}))

@@ -46,9 +46,9 @@ func await(m *roce.MR, off int, want uint64) {
 	}
 }
 
-// TestWatchedRing is a ring of one slot without any completion at the server:
-// messages that end with their number, and a word that says how many were taken,
-// which the client READs.
+// TestWatchedRing is a ring of one slot without any completion at the server. Each message ends
+// with its number. The server counts the messages that it has taken in a word, which the client
+// READs.
 func TestWatchedRing(t *testing.T) {
 	a, _, ring := watchers(t, roce.Watched)
 	const rounds, size, taken = 200, 4000, 4088
@@ -81,8 +81,8 @@ func TestWatchedRing(t *testing.T) {
 	check(t, <-done)
 }
 
-// TestWatchByAtomics: in memory that is not watched, a word that only atomics and
-// ATOMIC_WRITE change announces what WRITEs have put elsewhere.
+// TestWatchByAtomics: in memory that is not watched, a program may poll a word that only atomics
+// and ATOMIC_WRITE change. When the word changes, the data of the WRITEs before it are visible.
 func TestWatchByAtomics(t *testing.T) {
 	for _, op := range []roce.Opcode{roce.AtomicWrite, roce.FetchAdd, roce.Flush} {
 		t.Run(op.String(), func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// The ways a device may get the same packets.
+// The forms in which a device may get the same packets.
 const (
 	oneByOne   = iota // each in a batch of its own and parsed anew: no fast path applies
 	wholeFrame        // in batches, as frames
@@ -28,10 +28,10 @@ const (
 	unseen            // as super, by such a socket
 	relayed           // as frames, by a shard that their queue pairs do not belong to
 	relayedRun        // as super, by such a shard
-	ways
+	deliveries
 )
 
-var wayNames = [ways]string{"one by one", "frames", "super-packets", "one by one, unseen", "super-packets, unseen", "relayed frames", "relayed super-packets"}
+var deliveryNames = [deliveries]string{"one by one", "frames", "super-packets", "one by one, unseen", "super-packets, unseen", "relayed frames", "relayed super-packets"}
 
 // FuzzBatches: any packets, in any batches, give the same state, counters and answers as one by one.
 func FuzzBatches(f *testing.F) {
@@ -43,7 +43,7 @@ func FuzzBatches(f *testing.F) {
 		}
 		f.Add(script)
 	}
-	f.Fuzz(compareWays)
+	f.Fuzz(compareDeliveries)
 }
 
 // TestBatches runs FuzzBatches with scripts of its own.
@@ -58,19 +58,19 @@ func TestBatches(t *testing.T) {
 		for i := range script {
 			script[i] = byte(rng.Uint32())
 		}
-		compareWays(t, script)
+		compareDeliveries(t, script)
 		if t.Failed() {
 			t.Fatalf("script %q", script)
 		}
 	}
 }
 
-func compareWays(t *testing.T, script []byte) {
+func compareDeliveries(t *testing.T, script []byte) {
 	bubble(t, func(t *testing.T) {
-		var worlds [ways]*world
-		for way := range worlds {
-			worlds[way] = newWorld(t, way)
-			for i, e := range worlds[way].ends {
+		var worlds [deliveries]*world
+		for delivery := range worlds {
+			worlds[delivery] = newWorld(t, delivery)
+			for i, e := range worlds[delivery].ends {
 				same := worlds[0].ends[i]
 				if e.qp.Num() != same.qp.Num() || e.srqn != same.srqn || e.mr.RKey() != same.mr.RKey() || e.mr.Addr() != same.mr.Addr() {
 					t.Fatalf("queue pair %d has other numbers or keys in another world", i)
@@ -81,18 +81,18 @@ func compareWays(t *testing.T, script []byte) {
 		for len(s.script) > 0 {
 			act := s.actions()
 			frames := s.frames()
-			var before [ways]string
-			for way, w := range worlds {
+			var before [deliveries]string
+			for delivery, w := range worlds {
 				for _, a := range act {
 					a(w)
 				}
 				w.deliver(frames)
-				before[way] = w.outcome()
+				before[delivery] = w.outcome()
 			}
 			// Over a socket the GRHs differ, since they contain the Identification.
-			for way, against := range [ways]int{unseenOne: unseenOne, unseen: unseenOne} {
-				if before[way] != before[against] {
-					t.Fatalf("%s differs from %s:\n%s\nwant\n%s", wayNames[way], wayNames[against], before[way], before[against])
+			for delivery, against := range [deliveries]int{unseenOne: unseenOne, unseen: unseenOne} {
+				if before[delivery] != before[against] {
+					t.Fatalf("%s differs from %s:\n%s\nwant\n%s", deliveryNames[delivery], deliveryNames[against], before[delivery], before[against])
 				}
 			}
 		}
@@ -103,13 +103,13 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 
 // world is a device with queue pairs of all kinds, whose peers the test plays.
 type world struct {
-	t     *testing.T
-	way   int
-	dev   *roce.Device
-	ports [2]*feeder
-	ends  []*worldEnd
-	loop  [2]*worldEnd // connected to each other
-	envs  []frame.Envelope
+	t        *testing.T
+	delivery int
+	dev      *roce.Device
+	ports    [2]*feeder
+	ends     []*worldEnd
+	loop     [2]*worldEnd // connected to each other
+	envs     []frame.Envelope
 }
 
 // worldEnd is one queue pair with its memory and completion queues.
@@ -133,9 +133,9 @@ const (
 	worldMTU             = bth.MTU256
 )
 
-func newWorld(t *testing.T, way int) *world {
+func newWorld(t *testing.T, delivery int) *world {
 	n := newNetwork(t)
-	w := &world{t: t, way: way}
+	w := &world{t: t, delivery: delivery}
 	c := n.multi(worldAddr, 2, func([]byte) int { return 0 })
 	for i := range w.ports {
 		w.ports[i] = &feeder{Port: c.Ports[i]}
@@ -167,7 +167,7 @@ func newWorld(t *testing.T, way int) *world {
 	return w
 }
 
-// access has the FLUSHes, too.
+// worldAccess also permits FLUSH.
 const worldAccess = roce.LocalWrite | roce.RemoteWrite | roce.RemoteRead | roce.RemoteAtomic | roce.FlushGlobal
 
 // add makes a queue pair on the first shard.
@@ -246,7 +246,7 @@ func (w *world) deliver(frames [][]byte) {
 		p.full = true
 	}
 	to := w.ports[0]
-	if w.way == relayed || w.way == relayedRun {
+	if w.delivery == relayed || w.delivery == relayedRun {
 		to = w.ports[1]
 	}
 	w.envs = make([]frame.Envelope, 0, len(frames))
@@ -258,14 +258,14 @@ func (w *world) deliver(frames [][]byte) {
 		if len(batch) > 0 {
 			before = &batch[len(batch)-1]
 		}
-		switch w.way {
+		switch w.delivery {
 		case super, relayedRun:
 			f = w.segment(before, b, true)
 		case unseen, unseenOne:
 			f = w.segment(before, b, false)
 		}
 		batch = append(batch, f)
-		alone := w.way == oneByOne || w.way == unseenOne
+		alone := w.delivery == oneByOne || w.delivery == unseenOne
 		if alone || len(batch) == link.Batch || i == len(frames)-1 {
 			if alone {
 				inside.NIC(w.dev).ForgetFlows()
@@ -287,8 +287,8 @@ func (w *world) deliver(frames [][]byte) {
 	w.t.Fatal("the device does not come to rest")
 }
 
-// segment makes of a frame a datagram of the envelope of the one before, or of a new
-// one. What is no RoCEv2 packet remains a frame.
+// segment turns a frame into a datagram with an envelope: that of the frame before, if it is the same, or a
+// new one. A frame that is no RoCEv2 packet stays a frame.
 func (w *world) segment(before *link.Frame, b []byte, idSeen bool) link.Frame {
 	var p frame.Packet
 	switch p.Parse(b, frame.LayoutEthernet).(type) {

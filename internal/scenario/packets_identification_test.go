@@ -13,9 +13,10 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// TestBatchIdentifications: of packets whose IPv4 identification nobody has seen, a batch
-// teaches the queue pair as much as the same packets one by one. Before, all of a batch
-// counted as numbered like its first one, and a good packet behind it was refused.
+// TestBatchIdentifications: the driver hides the IPv4 Identifications of packets. The queue
+// pair draws the same conclusions from a batch as from its packets one by one. Otherwise, if
+// it took the first Identification for that of the whole batch, it would refuse good packets
+// after the batch.
 func TestBatchIdentifications(t *testing.T) {
 	for name, most := range map[string]int{"one by one": 1, "in batches": link.Batch} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // scribe turns a script into events of a world: the actions of its program, and the packets of its peers and of
 // strangers.
 type scribe struct {
-	world  *world // whose numbers and keys are those of all
+	world  *world // all worlds have the same numbers and keys
 	script []byte
 	psn    map[int]*[2]bth.PSN // the next request and the next answer to each queue pair
 	id     uint16
@@ -87,8 +87,7 @@ func (s *scribe) actions() (out []func(*world)) {
 	return out
 }
 
-// frames are those of an epoch: runs of packets that are like each other, in which some
-// are not what they seem.
+// frames makes the frames of an epoch: runs of similar packets, of which some are forged or damaged.
 func (s *scribe) frames() (out [][]byte) {
 	if s.psn == nil {
 		s.psn = map[int]*[2]bth.PSN{}
@@ -126,7 +125,7 @@ func (s *scribe) frames() (out [][]byte) {
 		if e == s.world.loop[0] || e == s.world.loop[1] {
 			peer = strangeAddr // their peer is the device itself
 		}
-		shorter := s.next() % 32 // a packet of the run from which on they are
+		shorter := s.next() % 32 // index in the run of the first shorter packet
 		for i := range 1 + s.next()%12 {
 			if i == shorter {
 				n /= 2

@@ -22,7 +22,7 @@ func newProgram(t *testing.T, lazy bool) *program {
 	return p
 }
 
-// empty polls and must find nothing.
+// empty polls k times, and fails the test if it finds a completion.
 func (p *program) empty(k int) {
 	p.t.Helper()
 	var wcs [1]roce.WC
@@ -148,7 +148,7 @@ func TestAnsweringAfterGap(t *testing.T) {
 	})
 }
 
-// A program that receives a message with each poll, and answers none, holds up no acknowledgement.
+// A program that receives a message with each poll, and answers none, delays no acknowledgement.
 func TestStreamAcknowledged(t *testing.T) {
 	eagerLazy(t, func(t *testing.T, lazy bool) {
 		const pause, window = 9 * time.Microsecond, 60 // between two polls; messages under way

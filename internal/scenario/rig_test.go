@@ -123,7 +123,7 @@ func ok[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// check fails the test.
+// check fails the test if err is not nil.
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -139,7 +139,7 @@ func wantErr(t testing.TB, what string, err, target error) {
 	}
 }
 
-// within bounds the patience of a test, in the time of its bubble.
+// within returns a context that ends after d, in the time of the bubble.
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -147,7 +147,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// patient is long enough for the kernel, also on a busy machine.
+// patient returns a context that lasts long enough for the kernel, also on a busy machine.
 func patient(t testing.TB) context.Context { return within(t, time.Minute) }
 
 // peer is one end of a transfer: a queue pair with its queue and some memory

@@ -16,7 +16,7 @@ import (
 // The tests of this file have the names of the programs of ibverbs-tests, directory
 // tests/cross-channel. Cases of create_cq, post_send_wait, post_task, and of post_send_en up to
 // ti_7, are those of the programs; ti_8 of post_send_en and the cases of post_recv_en and
-// query_device are our own under those names. Where the programs look at what hardware drops, the
+// query_device are our own under those names. Where a program checks what an adapter drops, a
 // comment says so.
 
 // crossRig has the objects of the tests of ibverbs-tests: a queue pair that is connected to itself, with receives, and a
@@ -97,8 +97,8 @@ func (r *crossRig) command(wrs ...roce.SendWR) {
 	}
 }
 
-// want waits until nothing happens any more, and compares the IDs of the completions in the
-// three queues, which must be successes: "0..9" are ten.
+// want waits until nothing happens any more. It compares the numbers of completions in the send
+// and the receive queue, and the IDs of those of the master. All must be successes.
 func (r *crossRig) want(what string, scq, rcq int, master ...uint64) {
 	r.t.Helper()
 	synctest.Wait()

@@ -215,7 +215,8 @@ func TestMulticastErrors(t *testing.T) {
 	})
 }
 
-// TestMulticastLimits: so many queue pairs in a group, so many groups.
+// TestMulticastLimits: a group takes MaxMulticastQPs queue pairs, and a device
+// MaxMulticastGroups groups.
 func TestMulticastLimits(t *testing.T) {
 	d := newNetwork(t).device("10.0.0.1")
 	pd, queue, g := d.AllocPD(), ok(d.CreateCQ(1))(t), groupGID("239.1.2.3")

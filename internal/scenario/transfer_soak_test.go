@@ -184,7 +184,7 @@ func TestConnectionSoak(t *testing.T) {
 				time.Sleep(time.Hour)
 				for _, d := range devices {
 					if m, e, w := remembered(d); m+e+w > 0 {
-						t.Errorf("%d connections, %d ends and %d ways are remembered", m, e, w)
+						t.Errorf("%d connections, %d ends and %d paths are remembered", m, e, w)
 					}
 				}
 				dials.Wait()

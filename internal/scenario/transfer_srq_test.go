@@ -127,8 +127,8 @@ func TestSRQEvents(t *testing.T) {
 	})
 }
 
-// TestSRQConnect: the connection manager tells the peer of it, and chooses the
-// shard of the queue.
+// TestSRQConnect: the handshake tells the peer that the queue pair has a shared receive queue, and the
+// queue pair is made on the shard of that queue.
 func TestSRQConnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

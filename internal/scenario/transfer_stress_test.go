@@ -13,9 +13,9 @@ import (
 )
 
 // TestStress uses two devices of two shards from many goroutines in real time:
-// connections come and go, queue pairs and memory are closed under way, and in
-// the end the devices while all that goes on. It is for the race detector, and
-// for whatever hangs.
+// connections come and go, and queue pairs and memory are closed during transfers. In the end
+// the devices are closed during all of that. The test is for the race detector, and finds
+// calls that hang.
 func TestStress(t *testing.T) {
 	for i := range 4 {
 		polled, lazy := i&1 != 0, i&2 != 0
@@ -106,8 +106,8 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// abuse uses a connection with all it has on several goroutines, and closes
-// things under way.
+// abuse uses a connection and its objects on several goroutines, and closes some of them
+// meanwhile.
 func abuse(t *testing.T, ctx context.Context, rng *rand.Rand, c *roce.Conn) {
 	q := c.QP()
 	m, err := q.PD().RegMR(make([]byte, 100_000), allRights)

@@ -91,7 +91,7 @@ func TestPostTaskRefused(t *testing.T) {
 		}
 		r.want("nothing is posted", 0, 0)
 		check(t, r.scq.Resize(512))
-		// Were a wait of a refused list counted, this one would not end.
+		// If a wait of a refused list were counted, this one would not end.
 		r.command(r.rcq.WaitWR(1, 1, signaledLast), r.qp.SendEnableWR(2, 1, roce.Signaled))
 		r.send(1)
 		r.want("the first message waits for its own arrival", 0, 0)

@@ -145,7 +145,7 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// TestBothWays moves much in both directions at once, by all means.
+// TestBothWays moves much data in both directions at once, by each operation.
 func TestBothWays(t *testing.T) {
 	const size = 4 << 20
 	modes(t, 2*size, func(t *testing.T, a, b *peer, next func(*peer) roce.WC) {
@@ -208,8 +208,8 @@ func TestManyWRs(t *testing.T) {
 	})
 }
 
-// TestTurn: a device that has much to send, like the answer to a large READ, does other work in between.
-func TestTurn(t *testing.T) {
+// TestProgressIsBounded: a device that has much to send, like the answer to a large READ, does other work in between.
+func TestProgressIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const size = 4 << 20
 		n := newNetworkOf(t, mem.Config{MTU: 4200, Queue: 1 << 12})
@@ -224,7 +224,7 @@ func TestTurn(t *testing.T) {
 			a.dev.Progress()
 			now := a.dev.Counters().SentPkts
 			if now == sent || now-sent > 2*qp.DefaultWindow {
-				t.Fatalf("one turn sent %d packets, want some but not many", now-sent)
+				t.Fatalf("one Progress sent %d packets, want some but not many", now-sent)
 			}
 			sent = now
 		}
@@ -316,7 +316,7 @@ func TestFullPort(t *testing.T) {
 	}
 }
 
-// TestRecognised: both ends recognize all frames of a flow, except the first few, by their headers.
+// TestRecognised: both ends match frames of a known flow by their headers.
 func TestRecognised(t *testing.T) {
 	l := newLoad(t, true, 64)
 	wr, _ := sends(l.a, 64)

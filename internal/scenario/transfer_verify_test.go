@@ -16,9 +16,9 @@ import (
 	rules "github.com/goroce/roce/verify"
 )
 
-// TestVerifyOnTheWay: ends of this stack are found right wherever between them a capture is made, whatever the network does before
-// and behind that place.
-func TestVerifyOnTheWay(t *testing.T) {
+// TestVerifyCaptures: the rules find no failure in a capture of two devices, at any place
+// between them and with any faults of the network on both sides of that place.
+func TestVerifyCaptures(t *testing.T) {
 	networks := map[string]fault.Config{"none": {}}
 	for name, r := range map[string]fault.Rates{"loss": {Loss: 0.03}, "order": {Reorder: 0.03}, "doubles": {Dup: 0.03}, "all": {Loss: 0.02, Dup: 0.02, Reorder: 0.02}, "delay": {Delay: 0.05}} {
 		networks[name] = fault.Config{Tx: r, Rx: r}
@@ -81,7 +81,7 @@ func overheard(t *testing.T, addrs [2]string, c fault.Config, r roce.Recovery, p
 	return recs
 }
 
-// judgeAt judges a capture by all that may be said of it.
+// judgeAt checks a capture with each configuration of the rules that is true of its place.
 func judgeAt(t *testing.T, place int, recs []pcap.Record) {
 	cfgs := map[string]rules.Config{"nothing": {}, "complete": {Complete: true}}
 	if place != 1 {

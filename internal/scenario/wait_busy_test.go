@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// noisyPort has something for the device at each look: frames that are no packets.
+// noisyPort always returns a frame, which is no packet.
 type noisyPort struct{ link.Port }
 
 func (p noisyPort) Recv(fr []link.Frame) (int, error) {
@@ -40,7 +40,7 @@ func TestWaiterLeavesBusyDevice(t *testing.T) {
 		left := make(chan error, 1)
 		before := d.Counters().Drops.Malformed
 		go func() { left <- begin() }()
-		for d.Counters().Drops.Malformed < before+5000 { // it drives: beyond its first looks
+		for d.Counters().Drops.Malformed < before+5000 { // the waiter has done more than its first polls
 			runtime.Gosched()
 		}
 		check(t, end())

@@ -203,8 +203,7 @@ func TestCompChannelAfterDevice(t *testing.T) {
 }
 
 // TestCompChannelLosesNothing: the loop of the documentation sees every
-// completion of every queue, whoever else waits, and however often a queue is
-// resized meanwhile.
+// completion of every queue, also if several goroutines run it, and if a queue is resized meanwhile.
 func TestCompChannelLosesNothing(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		for _, consumers := range []int{1, 3} {
@@ -293,7 +292,8 @@ func TestCompChannelSelect(t *testing.T) {
 	})
 }
 
-// TestNotifyApart: a goroutine that waits for the queue and one that waits for its channel take nothing from each other.
+// TestNotifyApart: a goroutine that waits for the queue and one that waits for its channel do not take each
+// other's notifications.
 func TestNotifyApart(t *testing.T) {
 	for _, polled := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestNotifyFunc: an event loop is called once for each event, those that wait already included,
-// and finds them without waiting.
+// TestNotifyFunc: the function is called once for each event, including those that wait already.
+// TryNext then returns the events without waiting.
 func TestNotifyFunc(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newChanRig(t, false, 2)
@@ -54,7 +54,7 @@ func TestNotifyFunc(t *testing.T) {
 		}
 
 		// Events go with their queue, and with their queue pair.
-		r.channel.TryNext() // that of when nobody asked
+		r.channel.TryNext() // the event from the time without a function
 		r.channel.NotifyFunc(count)
 		raise(1)
 		want("an event", 1)

@@ -8,14 +8,15 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// TestAnswerBeforeTimer: a program that has had no processor for a while takes the answer that waits in the port, however
-// much waits before it, and not its ACK timer, which has expired meanwhile.
+// TestAnswerBeforeTimer: a device that nobody has driven for some time first handles the
+// answer that waits in the port, behind many other packets, and only then its ACK timer, which
+// has expired meanwhile.
 func TestAnswerBeforeTimer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const size = 64
 		n := newNetwork(t)
 		c := n.config("10.0.0.1")
-		c.Polled = true // it stands still while nobody polls
+		c.Polled = true // the device does nothing while no goroutine polls
 		a, b := newPeer(t, n.open(c), size), newPeer(t, n.device("10.0.0.2"), size)
 		connectOne(t, b, a)
 		check(t, a.qp.Connect(patient(t), roce.Peer{AHAttr: roce.AHAttr{DGID: b.dev.GIDs()[0]}, QPN: b.qp.Num(), PSN: b.psn, MTU: a.dev.Query().PathMTU,

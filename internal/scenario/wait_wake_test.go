@@ -279,8 +279,7 @@ func TestWaitContext(t *testing.T) {
 	}
 }
 
-// TestSpin: a device that looks for packets for a while before it sleeps does
-// so in a bubble, too, where time stands still meanwhile.
+// TestSpin: a device that busy-polls before it sleeps does not hang in a bubble, where time stands still meanwhile.
 func TestSpin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -372,9 +371,9 @@ func (p halting) Wait(d time.Duration) error {
 	}
 }
 
-// TestLazyBackground: in a lazy device with a background goroutine that sleeps two
-// posts are sent at once and a third wakes it. While it is awake (here it waits for the processor for ever), posts are sent
-// with the next Poll or Wait that finds nothing, or a batch.
+// TestLazyBackground: while the background goroutine of a lazy device sleeps, two posts are sent at once, and a third
+// wakes it. While it is awake (in this test it has ended), posts are sent by the next Poll or Wait that finds nothing,
+// or when a batch is complete.
 func TestLazyBackground(t *testing.T) {
 	for _, lazy := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
