@@ -3,9 +3,9 @@
 //
 // A connection that the connection manager makes is known from the handshake: REQ and REP carry the
 // queue pair numbers and the starting PSNs. A connection that is made out of band has no handshake. Its first
-// request to a queue pair gets relative PSN 0. The table takes the first response that fits for the opposite
-// direction. That is a guess, because a packet has only the number of its destination queue pair: the response
-// must come from the address that the requests went to, and acknowledge a PSN that was requested.
+// request to a queue pair gets relative PSN 0. The table assumes that the first response that fits belongs to
+// the same connection. That is a guess, because a packet has only the number of its destination queue pair: the
+// response must come from the address that the requests went to, and acknowledge a PSN that was requested.
 //
 // A Table does no I/O, and takes the time as an argument. It allocates only for a new connection. Its memory is
 // bounded: it forgets connections that the connection manager has ended (DREQ, REJ) and those without packets

@@ -14,8 +14,8 @@ import (
 // QP is a queue pair in this package: its engine, its sink, and its places in the
 // lists of its shard. The object of the program contains it.
 type QP struct {
-	// Guarded by the shard. These fields fill one cache line: the cache holds only a few lines
-	// of each of thousands of queue pairs.
+	// Guarded by the shard. These fields fill one cache line: thousands of queue pairs do
+	// not stay in the cache.
 	shard  *Shard
 	engine *qp.QP
 	sink   frame.Sink
