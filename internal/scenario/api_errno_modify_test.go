@@ -26,8 +26,8 @@ var (
 	notify   = []string{"EN_SQD_ASYNC_NOTIFY"}
 )
 
-// modifyTable is the table. Besides, any state may go to RESET, and any but RESET
-// to ERR, with nothing but the state.
+// modifyTable is the table. It leaves out the changes that have only the attribute state: of any state to RESET, and
+// of any state but RESET to ERR.
 var modifyTable = map[qp.Type]map[string]modifyRow{
 	qp.RC: {
 		"RESET→INIT": {required: []string{"PKEY_INDEX", "PORT", "ACCESS_FLAGS"}},

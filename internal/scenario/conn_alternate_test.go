@@ -208,7 +208,7 @@ func TestAlternateRefused(t *testing.T) {
 				t.Errorf("%s: %v", tt.what, err)
 			}
 		}
-		// In the other direction no program refuses.
+		// The program of the active side has no OnAlternate that refuses.
 		check(t, c.cb.LoadAlternate(ctx, roce.AlternatePath{Local: altTo.Remote, Remote: altTo.Local}))
 		c.talk()
 		c.wantMigs(qp.Armed)

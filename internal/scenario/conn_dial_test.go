@@ -148,7 +148,7 @@ func TestPrivateDataTooLong(t *testing.T) {
 		wantErr(t, "Dial", err, cm.ErrPrivateData)
 		wantErr(t, "Dial", err, syscall.EINVAL)
 
-		// Too long an answer rejects the request.
+		// Accept with private data that are too long rejects the request.
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			r, err := c.listener.Accept(ctx)
@@ -161,7 +161,7 @@ func TestPrivateDataTooLong(t *testing.T) {
 		wantReject(t, err, cm.RejectConsumer)
 		wg.Wait()
 
-		// After a rejection that is too long the program can send a shorter one.
+		// If the private data of Reject are too long, the program can call it again.
 		wg.Go(func() {
 			r, err := c.listener.Accept(ctx)
 			if err != nil {

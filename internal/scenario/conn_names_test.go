@@ -10,8 +10,8 @@ import (
 )
 
 // TestNames: Dial, Listen, ResolveUD and ListenUD take names of hosts and of services. The tests
-// use "localhost", which needs no network; not in a bubble, since the resolver of package net
-// cannot be used there.
+// use "localhost", which needs no network. They do not run in a bubble, because the resolver of
+// package net cannot be used there.
 func TestNames(t *testing.T) {
 	hosts, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", "localhost")
 	if err != nil {

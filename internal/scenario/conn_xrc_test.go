@@ -88,7 +88,7 @@ func TestConnectXRC(t *testing.T) {
 		if ev := <-answers; ev.Kind != cm.Disconnected {
 			t.Fatal(ev)
 		}
-		synctest.Wait() // events come before what they do
+		synctest.Wait() // the connection manager raises an event before it changes the queue pair
 		for _, q := range []*roce.QP{initiator, target} {
 			if s := q.State(); s != qp.Err {
 				t.Errorf("queue pair is in %v after the end", s)

@@ -30,7 +30,7 @@ func onLoopback(t testing.TB, last byte, c roce.InterfaceConfig) *roce.Device {
 	return d
 }
 
-// TestOpenAddr connects two devices by UDP sockets and moves data every way.
+// TestOpenAddr connects two devices by UDP sockets and moves data.
 func TestOpenAddr(t *testing.T) {
 	for _, c := range []roce.InterfaceConfig{{}, {Options: roce.Options{Polled: true}}, {Queues: 3}} {
 		t.Run(fmt.Sprintf("polled=%v,queues=%d", c.Polled, c.Queues), func(t *testing.T) {

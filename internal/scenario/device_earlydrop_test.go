@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// TestEarlyDrop runs scenarios in which sources of packets are made known, change and go, on
-// devices whose ports drop early. `go test ./internal/scenario -earlydrop` runs all of them.
+// TestEarlyDrop runs some tests of this package on devices whose ports drop early: those in which the device admits
+// sources of packets, changes them and removes them. `go test ./internal/scenario -earlydrop` runs all of them.
 func TestEarlyDrop(t *testing.T) {
 	defer func(before bool) { *earlyDrop = before }(*earlyDrop)
 	*earlyDrop = true
@@ -297,7 +297,7 @@ func TestNotFlooded(t *testing.T) {
 	}
 }
 
-// refusing is a Port whose driver has no early drop after all.
+// refusing is a Port whose method Filter fails.
 type refusing struct{ link.Port }
 
 func (refusing) Filter(link.MADLimit) (link.Filter, error) { return nil, link.ErrUnsupported }

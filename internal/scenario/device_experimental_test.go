@@ -66,7 +66,7 @@ func testExpAtomicCap(t *testing.T) {
 	}
 }
 
-// testExpDC: a device that says so serves initiators.
+// testExpDC: the device has DC_TRANSPORT, and its targets serve initiators.
 func testExpDC(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.device("10.0.0.1"), n.device("10.0.0.2")
@@ -108,7 +108,8 @@ func testExpUMR(t *testing.T) {
 	}
 }
 
-// testExpCrossChannel: a device that says so makes managed queues, whose work waits until it is enabled.
+// testExpCrossChannel: the device has CROSS_CHANNEL and makes managed queues, whose work requests wait until they
+// are enabled.
 func testExpCrossChannel(t *testing.T) {
 	r := newCrossRig(t, crossConfig{qp: roce.QPConfig{CrossChannel: true, ManagedSend: true}})
 	if r.dev.Query().Caps&roce.CapCrossChannel == 0 {

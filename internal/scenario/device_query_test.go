@@ -110,7 +110,7 @@ func TestQueryPort(t *testing.T) {
 	})
 }
 
-// TestQueryGID: the table by index, empty slots included.
+// TestQueryGID: QueryGID returns each entry of the table, also an empty one.
 func TestQueryGID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")
@@ -142,7 +142,7 @@ func TestQueryGID(t *testing.T) {
 	})
 }
 
-// TestQueryPKey: there is one, the default.
+// TestQueryPKey: the P_Key table has one entry, the default.
 func TestQueryPKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newNetwork(t).device("10.0.0.1")

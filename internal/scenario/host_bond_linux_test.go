@@ -32,9 +32,9 @@ func testBond(t *testing.T, driver string, mac netlink.BondFailOverMac) {
 		w.more(t)
 		slaves[0].SetUp(t, true)
 		w.more(t)
-		ports[1].SetUp(t, false) // the cable of the other one
+		ports[1].SetUp(t, false) // the cable of the active interface
 		w.more(t)
-		ports[0].SetUp(t, false) // and that of this one
+		ports[0].SetUp(t, false) // the other cable
 		awaitEvent(t, d.near, roce.EventPortErr)
 		ports[1].SetUp(t, true)
 		awaitEvent(t, d.near, roce.EventPortActive)

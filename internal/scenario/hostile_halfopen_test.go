@@ -42,7 +42,7 @@ func forgedREQ(victim *roce.Device, from netip.Addr, k int) *cm.REQ {
 	return req
 }
 
-// manySources are the addresses of a flood.
+// manySources returns a different address for each request of a flood.
 func manySources(k int) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], 0x0A010000+uint32(k))
@@ -73,7 +73,7 @@ func TestAcceptIsBounded(t *testing.T) {
 	})
 }
 
-// nowhere finds no host, for a reason.
+// nowhere is a resolver that finds no host. It fails with errno.
 type nowhere struct{ errno syscall.Errno }
 
 func (n nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour, error) {
@@ -212,7 +212,7 @@ func TestFloodedServer(t *testing.T) {
 					}
 				}()
 				k := 0
-				flood := func() { // 5 ms' worth
+				flood := func() { // the requests of 5 ms
 					for range 50 {
 						evil.request(tt.from(k), k)
 						k++

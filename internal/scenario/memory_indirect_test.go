@@ -163,7 +163,7 @@ func TestIndirectFill(t *testing.T) {
 		if string(a.buf[20:21]) != "J" {
 			t.Errorf("received %q", a.buf[20:21])
 		}
-		// The list of one region is not another's.
+		// A work request for one region cannot use the parts list of another one.
 		other := ok(b.pd.AllocIndirect(2))(t)
 		wr := other.RegWR(allRights)
 		wr.Parts = every.Parts

@@ -51,7 +51,7 @@ func (p *program) ping() {
 	p.take()
 }
 
-// answer makes b send one back.
+// answer makes b send a message back.
 func (p *program) answer() {
 	p.t.Helper()
 	p.b.post(roce.Send, 64, 64, nil, 0)

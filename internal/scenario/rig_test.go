@@ -112,7 +112,7 @@ func (n *network) device(addr string) *roce.Device {
 	return n.open(n.config(addr))
 }
 
-// ok turns a result and an error into the result, failing the test.
+// ok returns a function that returns v, and fails the test if err is not nil.
 func ok[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -219,7 +219,7 @@ func newPair(t testing.TB, size int) (a, b *peer) {
 	return a, b
 }
 
-// post sends from the peer's own memory at off; remote is the offset in to's.
+// post posts a work request with n bytes of p's memory at off. remote is the offset in the memory of to.
 func (p *peer) post(op roce.Opcode, off, n int, to *peer, remote int) {
 	p.t.Helper()
 	p.next++

@@ -14,8 +14,8 @@ import (
 // testQKey is the Q_Key of the tests' datagrams.
 const testQKey bth.QKey = 0x11111111
 
-// udEnd is a UD queue pair in RTS with memory: the first half of buf is sent
-// from, the second received into.
+// udEnd is a UD queue pair in RTS with memory. It sends from the first half of buf, and
+// receives into the second.
 type udEnd struct {
 	t   testing.TB
 	dev *roce.Device
@@ -70,7 +70,7 @@ func (u *udEnd) want(from *udEnd, text string) roce.WC {
 	return wc
 }
 
-// wantNothing checks that nothing is to be polled.
+// wantNothing checks that there is no completion.
 func (u *udEnd) wantNothing() {
 	u.t.Helper()
 	var wcs [4]roce.WC

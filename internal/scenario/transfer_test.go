@@ -65,7 +65,7 @@ func alternate(t *testing.T, p, a, b *peer) roce.WC {
 			return wc[0]
 		}
 		if x, y := a.dev.Progress(), b.dev.Progress(); !x && !y {
-			time.Sleep(100 * time.Microsecond) // only time can help
+			time.Sleep(100 * time.Microsecond) // both devices wait for a timer
 		}
 	}
 	t.Fatal("no completion")

@@ -260,7 +260,7 @@ func TestXRCOpenQPEvents(t *testing.T) {
 		second, third := ok(s.xrcd.OpenQP(first.Num()))(t), ok(s.xrcd.OpenQP(first.Num()))(t)
 		check(t, first.Close())
 		wr := c.to(s.services[0], roce.Write, 0, 8)
-		wr.RKey ^= 0xFFFF00 // opens nothing
+		wr.RKey ^= 0xFFFF00 // the key of no region
 		check(t, c.qp.PostSend(wr))
 		c.waitFor(cq.RemAccessErr)
 		access := func(e roce.Event) bool { return e.Type == roce.EventAccessErr }

@@ -53,7 +53,7 @@ func TestNotifyFunc(t *testing.T) {
 			t.Errorf("event %v, %v, want ACCESS_ERR of the queue pair", e, ok)
 		}
 
-		// Events go with their queue, and with their queue pair.
+		// Closing a completion queue removes its event.
 		r.channel.TryNext() // the event from the time without a function
 		r.channel.NotifyFunc(count)
 		raise(1)

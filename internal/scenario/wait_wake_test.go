@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// counted opens a device whose port counts.
+// counted opens a device with a countingPort.
 func (n *network) counted(addr string, polled bool) (*roce.Device, countingPort) {
 	n.t.Helper()
 	c := n.config(addr)
@@ -326,7 +326,7 @@ func TestLazy(t *testing.T) {
 				polled("now it is acknowledged", a, true)
 			}
 
-			// A batch does not wait.
+			// A complete batch is sent at once.
 			before := a.dev.Counters().Link.TxPackets
 			for range link.Batch {
 				a.post(roce.Write, 0, 1, b, 0)
