@@ -49,7 +49,7 @@ const (
 	closingTime = 300 * time.Millisecond // time that Close waits for parcels to leave
 )
 
-// send sends a datagram to a slot, at once or soon.
+// send sends a datagram to a slot at once, or leaves it to the courier's goroutine.
 func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockaddrUnix, size uint32) {
 	if c.waiting[to].Load() == 0 { // otherwise it must leave after the waiting parcels
 		if errno := c.try(to, data, name, size); errno != unix.EAGAIN {
@@ -150,8 +150,8 @@ func (c *courier) count(errno unix.Errno, packets uint64) {
 	}
 }
 
-// run sends waiting parcels until the Place is closed. It then still sends the rest if the
-// other process reads, because they belong to completed work requests.
+// run sends waiting parcels until the Place is closed. It then still sends the remaining parcels if
+// the other process reads, because their packets belong to completed work requests.
 func (c *courier) run() {
 	o := c.place.newOut()
 	for !c.ended() {

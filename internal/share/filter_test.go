@@ -84,8 +84,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Exactly one process accepts each packet that is long enough. All processes accept a packet
-// that is for all.
+// All processes accept a packet that is for all. Exactly one process accepts any other packet
+// that is long enough.
 func TestFilterDeals(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	var vms []*bpf.VM

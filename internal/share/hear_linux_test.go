@@ -73,7 +73,7 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// An owner is named while it has the address.
+// owner describes the process that has an Owner, until the Owner is closed.
 func TestOccupy(t *testing.T) {
 	k := key(t)
 	if who := owner(k); who != "" {
@@ -132,7 +132,8 @@ func TestRival(t *testing.T) {
 	}
 }
 
-// A closed Place ignores the ends of services and connections, which may come later.
+// A program may call Drop, Disconnected and Connected on a closed Place: they do nothing.
+// Claim fails.
 func TestLate(t *testing.T) {
 	k := key(t)
 	for range 2 { // the keeper, and another

@@ -15,10 +15,11 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Join takes slots of an address, in the network namespace of the calling thread. If this process is the first, it opens the address and becomes
-// the keeper. Join fails with EADDRINUSE if the address is in use by a program that does not share it, by another user, or by a program with
-// another version of the protocol; with ENOSPC if all slots are taken; and with [link.ErrUnsupported] if the system lacks a necessary feature. The
-// caller closes the Place.
+// Join takes slots of an address, in the network namespace of the calling thread. If this process
+// is the first, it opens the address and becomes the keeper. Join fails with EADDRINUSE if the
+// address is in use by a program that does not share it, by another user, or by a program with
+// another version of the protocol; with ENOSPC if all slots are taken; and with
+// [link.ErrUnsupported] if the system lacks a necessary feature. The caller closes the Place.
 func Join(c Config) (*Place, error) {
 	if c.Slots < 1 || c.Slots > Slots {
 		return nil, errs.New("share", syscall.EINVAL, "%d queues, an address that is shared has 1 to %d", c.Slots, Slots)
@@ -53,8 +54,8 @@ var short = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOB
 // errNoKeeper means that the keeper has left, and that there will soon be another: try again.
 var errNoKeeper = errors.New("share: the keeper has left")
 
-// occupied is the error if the address cannot be opened: a program has it that does not
-// share it, or processes share it but have no keeper at the moment.
+// occupied is the error if the address cannot be opened: a program that does not share has it, or
+// processes share it but have no keeper at the moment.
 type occupied struct{ error }
 
 func (o occupied) Unwrap() error { return o.error }

@@ -201,14 +201,14 @@ func (k *keeper) grantFree(n int, to unix.Ucred) (slots []Slot, socks []int, err
 		}
 	}
 	now := clock()
-	tired := func(s Slot) int64 { // 0: the slot has rested
+	restingSince := func(s Slot) int64 { // 0: the slot has rested
 		if f := b.pages[s].freed.Load(); f != 0 && now-f < int64(restTime) {
 			return f
 		}
 		return 0
 	}
 	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-	slices.SortStableFunc(free, func(a, b Slot) int { return cmp.Compare(tired(a), tired(b)) })
+	slices.SortStableFunc(free, func(a, b Slot) int { return cmp.Compare(restingSince(a), restingSince(b)) })
 	for _, s := range free {
 		if len(slots) == n {
 			break

@@ -82,7 +82,7 @@ func TestListFlood(t *testing.T) {
 	made := make(chan error)
 	var listeners []*net.UnixListener
 	go func() {
-		runtime.LockOSThread() // and it ends with the thread
+		runtime.LockOSThread() // never unlocked: the thread, which has another user, ends with the goroutine
 		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, user, user, user); e != 0 {
 			made <- e
 			return

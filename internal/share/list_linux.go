@@ -25,7 +25,7 @@ const listTime = 2 * time.Second
 const maxForeign = 64
 
 // List returns the addresses of devices in the network namespace of the calling thread, and the processes on each. If
-// the keeper or owner of an address does not answer, List returns only this process, which the kernel knows, and the
+// the keeper or owner of an address does not answer, List returns only that process, as the kernel knows it, and the
 // reason. To other users, keepers and owners list the processes without their reports. detail also requests the queue
 // pairs; processes of older versions, or with a keeper of an older version, do not report them.
 func List(detail bool) ([]Address, error) {

@@ -97,7 +97,8 @@ func TestListServices(t *testing.T) {
 	(*Report)(nil).limit(1, 1)
 }
 
-// All that a message about queue pairs may hold fits one message, however long the numbers are.
+// The reports that limitAll has limited fit into one message, however many processes there are and however long the
+// numbers.
 func TestListFits(t *testing.T) {
 	most := ^uint32(0)
 	q := QueuePair{QPN: 1<<24 - 1, Type: "XRC_RECV", State: "RESET", DestQPN: 1<<24 - 1, Own: netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:7777"), Peer: netip.MustParseAddr("fd00:1111:2222:3333:4444:5555:6666:8888"),
@@ -123,7 +124,7 @@ func TestListFits(t *testing.T) {
 	}
 }
 
-// Processes with few queue pairs keep theirs. Those that are connected are kept first.
+// limitAll keeps all queue pairs of a process with few. Of other processes it keeps the connected ones first.
 func TestListQueuePairs(t *testing.T) {
 	queues := func(n, connected int) *Report {
 		r := &Report{}

@@ -58,8 +58,9 @@ const (
 	joinTime  = 10 * time.Second // to join
 	leaveTime = time.Second      // for the kernel to close the files of a killed process
 
-	// leaveTries also allows for a busy machine, on which the kernel needs more time, and each try
-	// takes longer. On an idle machine there are more tries than this in leaveTime.
+	// leaveTries is the least number of tries. On a busy machine the kernel needs more than
+	// leaveTime, but each try takes longer, too. On an idle machine there are more tries than this
+	// in leaveTime.
 	leaveTries = 200
 	deadTime   = 500 * time.Millisecond
 	restTime   = 70 * time.Second // the rest time of a queue pair number: see package nic
@@ -371,7 +372,7 @@ func (p *Place) elect(old *line) *line {
 		}
 		p.mu.Lock()
 		switch {
-		case err != nil, p.closed: // the loop ends if it is closed
+		case err != nil, p.closed: // if the Place is closed, the loop ends
 		case k != nil:
 			k.begin(p)
 			p.moved(k, nil)
@@ -445,9 +446,9 @@ func (p *Place) Close() error {
 	return nil
 }
 
-// free closes a Place that no goroutine uses any more. It closes the names of the slots
-// last, because they show other processes that find the address occupied that this process
-// is leaving.
+// free closes a Place that no goroutine uses any more. It closes the sockets with the slots' names
+// last: while they exist, another process that finds the address occupied waits for this one to
+// leave.
 func (p *Place) free() {
 	p.courier.close()
 	p.closeFiles()

@@ -61,8 +61,8 @@ func owner(key string) string { return ask(ownerName(key)) }
 
 // NameRival completes the error of a driver that finds an interface in use: the error then names
 // the process that uses the interface or one of its addresses, if a process answers, and says
-// what to do. The calling thread is in the network namespace of the interface. Join has
-// returned, because during Join this process itself uses the address.
+// what to do. The calling thread is in the network namespace of the interface. The caller waits
+// until Join has returned, because during Join this process itself uses the address.
 func NameRival(e *errs.Error, driver string, index int) {
 	if !errors.Is(e, syscall.EADDRINUSE) {
 		return

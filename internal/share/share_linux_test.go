@@ -282,7 +282,7 @@ func TestPass(t *testing.T) {
 		t.Errorf("second slot: %+v", second)
 	}
 	b.Close()
-	eventually(t, "a packet to nobody is dropped", func() bool { // when the keeper has let go of the socket, too
+	eventually(t, "a packet to nobody is dropped", func() bool { // when the keeper has closed the socket, too
 		out.Add(b.Slots()[0], &link.Frame{Data: []byte("late")}, false)
 		out.Flush()
 		return a.Stats().Dropped == 1

@@ -12,17 +12,18 @@ import (
 // Slots is the number of slots of an address.
 const Slots = 64
 
-// Slot is a place on an address, from 0. Queue pair numbers and communication IDs that are
-// equal modulo Slots belong to one process.
+// Slot is the number of a slot of an address, from 0. Queue pair numbers and communication IDs that
+// are equal modulo Slots belong to one process.
 type Slot uint8
 
 // SlotOf returns the slot of a queue pair.
 func SlotOf(n bth.QPN) Slot { return Slot(n % Slots) }
 
-// MayDivide reports whether the peer of a connection may share its address with other processes. It compares the two numbers
-// that the peer has chosen, its queue pair number and its communication ID. A process that shares chooses both from its slot
-// or, if it has several slots, an ID that contains the first slot twice. A process that does not share chooses such numbers
-// only by chance.
+// MayDivide reports whether the peer of a connection may share its address with other processes. It
+// compares the two numbers that the peer has chosen, its queue pair number and its communication
+// ID. A process that shares and has one slot chooses both from it. With several slots it chooses an
+// ID that contains the first slot twice. A process that does not share chooses such numbers only by
+// chance.
 func MayDivide(n bth.QPN, communicationID uint32) bool {
 	id := Slot(communicationID % Slots)
 	return id == SlotOf(n) || id == Slot(communicationID/Slots%Slots)

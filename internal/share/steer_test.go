@@ -24,7 +24,7 @@ func datagram(qpn bth.QPN, attribute uint16, first, second uint32, service uint6
 	return b
 }
 
-// anID makes a communication ID, now and then none.
+// anID makes a communication ID, which is sometimes 0.
 func anID(rnd *rand.Rand) uint32 { return rnd.Uint32() * uint32(min(1, rnd.IntN(8))) }
 
 // The program of the kernel and the function in Go send each packet to the same slot.
@@ -121,8 +121,8 @@ func TestMayDivide(t *testing.T) {
 	}
 }
 
-// Packets for different parts of a peer are kept apart while its queue pairs are in few parts, and
-// management datagrams always.
+// Apart separates packets for different parts of a peer while its queue pairs are in few parts. It
+// always separates management datagrams.
 func TestSpread(t *testing.T) {
 	var s Spread
 	for i := range uint8(fewParts - 1) {

@@ -54,7 +54,8 @@ func (u *userProcess) kill() {
 	u.cmd.Wait()
 }
 
-// says returns the next line of the process, which must begin with a word, without that.
+// says returns the next line of the process, without the word at its beginning. The line must
+// begin with that word.
 func (u *userProcess) says(word string) string {
 	u.t.Helper()
 	if !u.lines.Scan() {
@@ -94,8 +95,8 @@ func play(t *testing.T, key string) {
 }
 
 // The users of the group that the administrator has named share an address, whether it is their
-// first group or a further one: they have places, pass packets, and take over from each other.
-// Others are refused.
+// first group or a further one: they get slots, pass packets, and become the keeper after another
+// one. Others are refused.
 func TestUsersOfGroup(t *testing.T) {
 	if k := os.Getenv(userKey); k != "" {
 		play(t, k)
