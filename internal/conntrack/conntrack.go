@@ -209,7 +209,7 @@ func (t *Table) begin(now mono.Time, flows ...*flow) *conn {
 	return c
 }
 
-// makeRoom forgets the connections whose time has come, and then others, until there is room for one more.
+// makeRoom forgets the expired connections, and then others, until there is room for one more.
 func (t *Table) makeRoom(now mono.Time) {
 	for _, list := range []*recent.List[*conn]{&t.closed, &t.live} {
 		for c, _, ok := list.Oldest(); ok && c.over(now); c, _, ok = list.Oldest() {
@@ -331,7 +331,8 @@ func (t *Table) reject(now mono.Time, of sender, to bth.GID) {
 	}
 }
 
-// accept notes a connection of two ends and the first PSNs to them, and returns it.
+// accept returns the connection between two ends, with the first PSNs to them. It adds the connection to the
+// table unless the REP was repeated.
 func (t *Table) accept(now mono.Time, active, passive end, toActive, toPassive bth.PSN) *conn {
 	there, back := direction{active.addr, passive}, direction{passive.addr, active}
 	a, p := t.flows[back], t.flows[there]

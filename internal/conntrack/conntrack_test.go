@@ -146,7 +146,7 @@ func TestEnd(t *testing.T) {
 			tt.end(w)
 			w.now = w.now.Add(tt.over - time.Second)
 			w.want(bob, alice, bth.RCAck, 0x70, 203, place(1, 3))
-			if tt.over == time.Hour { // the packet has shown that it lives
+			if tt.over == time.Hour { // the packet keeps the connection in the table
 				w.now = w.now.Add(tt.over - 2*time.Second)
 				w.want(alice, bob, bth.RCSendOnly, 0x71, 203, place(1, 3))
 			}

@@ -97,7 +97,7 @@ const nap = 500 * time.Microsecond
 
 // Sleep returns when one of the descriptors is readable; if room is set, also when the first one is writable;
 // after d, unless d is negative; or when a goroutine calls [Sleeper.Wake], or has called it since the last sleep.
-// broken says whether a descriptor has an error or is hung up.
+// broken says whether a descriptor has an error or is hung up; errno is the error of a system call, or 0.
 func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Errno) {
 	s.want = unix.EPOLLIN
 	if room {

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// A screen accepts exactly the packets for queue pairs that were admitted and are neither paused nor closed.
+// TestScreened compares the peers and the open queue pairs of a Screened with a model, over random steps.
 func TestScreened(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := Screened{admitted: map[bth.QPN]peer{}, byAddress: map[bth.GID]peer{}}

@@ -23,9 +23,9 @@ func ask(fd int, name string, value []uint32) unix.Errno {
 	return errno
 }
 
-// Carrier reports whether the driver of an interface has a link, or does not know; it returns false
-// if the link is down. IFF_RUNNING changes up to a second later. fd is any socket of the
-// interface's network namespace.
+// Carrier returns false if the driver of an interface says that the link is down, and true if the link
+// is up or the driver does not know. The kernel's flag IFF_RUNNING changes up to a second later. fd is
+// any socket of the interface's network namespace.
 func Carrier(fd int, name string) bool {
 	const getLink = 0x0A
 	value := []uint32{getLink, 0}

@@ -58,9 +58,8 @@ type Agent struct {
 	inquiries map[*Inquiry]struct{} // unanswered requests for UD queue pairs
 	listeners map[*Listener]struct{}
 
-	// The manager was called and may have datagrams, or events. These flags save
-	// calls of the manager in every entry of the shard, which would cost as much
-	// as a small packet.
+	// The manager was called and may have datagrams, or events. Without these flags every
+	// entry of the shard would call the manager, which costs as much as a small packet.
 	mads, events bool
 	out          cm.Out
 	blocked      bool // the engine's queue was full, and out waits for room

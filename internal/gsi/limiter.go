@@ -23,10 +23,10 @@ import (
 type madLimiter struct {
 	gap    time.Duration        // between two datagrams
 	all    mono.Time            // the datagrams so far have used the rate up to this time
-	shares [madShares]mono.Time // the same of the sources that hash to one share
+	shares [madShares]mono.Time // the same for the sources that hash to each share
 	seed   uint64               // secret, so that a stranger does not know which sources have the same share
 	last   mono.Time            // time of the last datagram
-	burst  time.Duration        // burst at that time
+	burst  time.Duration        // length of the burst at the time last
 }
 
 const (

@@ -3,8 +3,8 @@ package hostnet
 import "golang.org/x/sys/unix"
 
 // Announce sends the present Ethernet address of the interface's addresses to the neighbours. The kernel does so only
-// if sysctls say so (net.ipv4.conf.*.arp_notify and net.ipv6.conf.*.ndisc_notify); without it a peer sends to the
-// old address until it gives up. Announce needs CAP_NET_RAW.
+// if sysctls say so (net.ipv4.conf.*.arp_notify and net.ipv6.conf.*.ndisc_notify); without an announcement a peer
+// sends to the old address until it gives up. Announce needs CAP_NET_RAW.
 func (i *Interface) Announce() error {
 	addrs, err := i.Addrs()
 	if err != nil {

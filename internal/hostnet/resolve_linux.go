@@ -26,8 +26,8 @@ func (i *Interface) Route(src, dst netip.Addr) (Route, error) {
 	if src.IsValid() {
 		detail += " from " + src.String()
 	}
-	// If a request names an interface, the kernel treats an address without a route as on the link. So name it
-	// only if that is right.
+	// If a request names an interface, the kernel treats an address without a route as on the link. So name the
+	// interface only for addresses that are on the link.
 	ask := netlink.RouteGetOptions{SrcAddr: src.AsSlice()}
 	if dst.IsLinkLocalUnicast() || dst.IsMulticast() {
 		ask.OifIndex = i.index
@@ -165,7 +165,7 @@ func (i *Interface) neighbour(ctx context.Context, hop netip.Addr) (frame.MAC, e
 			// that it was looking for.
 			asked, askedAt = true, time.Now()
 			if err := i.ask(hop); err != nil {
-				// Mostly a firewall. The kernel may still learn the neighbour from other traffic.
+				// A firewall is the usual reason. The kernel may still learn the neighbour from other traffic.
 				silent = hop.String() + " is not known, and this program may not look for it (" + err.Error() + "): let UDP port 4791 out, or give it CAP_NET_ADMIN"
 			}
 		}

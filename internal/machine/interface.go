@@ -32,8 +32,8 @@ func InterfaceNames() (names []string) {
 	return names
 }
 
-// InterfaceTo returns the network interface that leads to far, and its own address for that. If name is empty, it
-// takes the interface that has the address near, or if near is invalid, the interface of the route to far.
+// InterfaceTo returns the network interface that leads to far, and the source address for packets to far. If name is
+// empty, it takes the interface that has the address near, or if near is invalid, the interface of the route to far.
 func InterfaceTo(name string, near, far netip.Addr) (ifname string, own netip.Addr, err error) {
 	if name == "" {
 		if name, err = findInterface(near, far); err != nil {
@@ -122,8 +122,8 @@ func hasAddr(addrs []net.Addr, want netip.Addr) bool {
 	return false
 }
 
-// SourceOf asks the kernel for the own address from which it would send to dst. It sends nothing.
-// The address is invalid if there is no route.
+// SourceOf asks the kernel for the source address of packets to dst. It sends nothing. The address is invalid if there
+// is no route.
 func SourceOf(dst netip.Addr) netip.Addr {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 9)))
 	if err != nil {

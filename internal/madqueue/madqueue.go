@@ -101,8 +101,8 @@ func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, err
 }
 
 // Before returns how many of room frames the driver fills from the management queue
-// before it reads the data. It is 0 unless the data filled the last batch: without this a
-// stream of data would starve the management queue.
+// before it reads the data. It is 0 unless the data filled the last batch. If they did, the management queue comes
+// first, so that a stream of data does not starve it.
 func (s *Schedule) Before(room int) int {
 	s.begun, s.small = s.owed && s.Pause() == 0, room < 2*Most
 	if !s.begun {

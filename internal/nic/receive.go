@@ -64,8 +64,8 @@ func (s *Shard) receiveAll(now mono.Time, frames []link.Frame) {
 }
 
 // noteAccepted records the time of accepted packets. It reports whether queue pairs have accepted
-// any since RcvdPkts was received. Dropped packets do not count, so a stranger cannot slow down
-// the handshakes of others.
+// any since the counter RcvdPkts had the value received. Dropped packets do not count, so a
+// stranger cannot slow down the handshakes of others.
 func (s *Shard) noteAccepted(now mono.Time, received uint64) (accepted bool) {
 	if accepted = s.counters.RcvdPkts != received; accepted {
 		s.dataAt = now

@@ -25,7 +25,7 @@ func Context(parent context.Context, name string) (context.Context, context.Canc
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) { // as nohup and shells that start a job in the background do
+		if !signal.Ignored(s) { // nohup ignores signals, and so do shells for a job in the background
 			signal.Notify(signals, s)
 		}
 	}

@@ -15,7 +15,7 @@ type Entry[T any] struct {
 	older, newer *Entry[T]
 }
 
-// Used returns when the thing was used last, up to List.Slack too early.
+// Used returns the time of the last use, which may be up to List.Slack too early.
 func (e *Entry[T]) Used() mono.Time { return e.used }
 
 // List has things in the order of their last use. The zero value is empty and ready to use.

@@ -10,9 +10,9 @@ import (
 )
 
 // Source returns the index and the GID of the source address for dst. It prefers, in this
-// order: want, if it is valid; the address that the host's routes prefer; the address with the
-// longest common prefix with dst (RFC 6724, rule 8), of the same IP version and link-local
-// exactly if dst is; of several the first. Errors are EADDRNOTAVAIL and ENETUNREACH.
+// order: want, if it is valid; the address that the host's routes prefer; the first address
+// with the longest common prefix with dst (RFC 6724, rule 8). The last one has the IP version
+// of dst, and is link-local if and only if dst is. Errors are EADDRNOTAVAIL and ENETUNREACH.
 func (t *Table) Source(want netip.Addr, dst bth.GID) (int, bth.GID, error) {
 	if want.IsValid() {
 		g := bth.GIDFrom(want)

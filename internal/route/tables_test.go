@@ -44,10 +44,10 @@ func TestGIDTable(t *testing.T) {
 		for i, g := range next.slots {
 			old, _ := table.At(i)
 			if g != old && !old.IsZero() {
-				differ++ // one went
+				differ++ // one removed
 			}
 			if g != old && !g.IsZero() {
-				differ++ // one came
+				differ++ // one added
 			}
 			if !old.IsZero() && wanted[old] && g != old {
 				t.Fatalf("round %d: %v lost its index %d", round, old, i)

@@ -137,9 +137,10 @@ func array[T any](base unsafe.Pointer, off uint64, n int) []T {
 // busyLimit is how long a queue may stay busy after its last socket was closed: the kernel frees it asynchronously.
 const busyLimit = 5 * time.Second
 
-// Bind binds the socket to a queue of an interface. Flags are the kernel's; a socket that shares another's memory has
-// that socket's flags. The Fill ring should have entries before. Bind waits up to busyLimit for a busy queue. If it
-// then fails with EBUSY, another socket has the queue.
+// Bind binds the socket to a queue of an interface. flags are those of struct sockaddr_xdp. Bind ignores them for a
+// socket that uses the memory of another one, because the kernel then takes the flags of that one. The Fill ring should
+// have entries before. Bind waits up to busyLimit for a busy queue. If it then fails with EBUSY, another socket has the
+// queue.
 func (s *Socket) Bind(ifindex, queue int, flags uint16) error {
 	a := &unix.SockaddrXDP{Flags: flags, Ifindex: uint32(ifindex), QueueID: uint32(queue)}
 	if s.shared != nil {
