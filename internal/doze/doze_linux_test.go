@@ -75,7 +75,7 @@ func TestReadable(t *testing.T) {
 				sleep(t, s, w.d, false)
 				sleep(t, s, w.d, false)
 				if drain(fd) != 1 {
-					t.Fatal("lost")
+					t.Fatal("the datagram is lost")
 				}
 			}
 			var done sync.WaitGroup
@@ -233,7 +233,7 @@ func TestSeveral(t *testing.T) {
 		sleep(t, s, -1, true)
 		for i, fd := range fds {
 			if drain(fd) != 1 {
-				t.Fatal("lost")
+				t.Fatal("the datagram is lost")
 			}
 			sleep(t, s, 0, false)
 			send(t, others[i])

@@ -56,7 +56,7 @@ func TestScreened(t *testing.T) {
 		}
 	}
 	if len(s.peers) > 11 {
-		t.Errorf("%d places for 11 peers", len(s.peers))
+		t.Errorf("%d entries for 11 peers", len(s.peers))
 	}
 }
 

@@ -42,5 +42,4 @@ func TestState(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("", unix.ENODEV)
-
 }

@@ -105,7 +105,7 @@ func TestWatchFlood(t *testing.T) {
 	last := b.IP4.Next()
 	setNeighbour(t, a, last, mac, netlink.NUD_REACHABLE)
 	if n := until(t, changes, "the last", func(c Change) bool { _, ok := c.Neighbours[last]; return ok || c.All }); n > 3 {
-		t.Errorf("told %d times of %d changes", n, flood)
+		t.Errorf("%d calls for %d changes", n, flood)
 	}
 
 	// A buffer for few messages.

@@ -38,7 +38,7 @@ func TestForgottenNeighbour(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		e, err := i.known(b.IP4)
 		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("nobody is looked for: %+v, %v", e, err)
+			t.Fatalf("the kernel does not look for the neighbour: %+v, %v", e, err)
 		}
 		if e.state == netlink.NUD_INCOMPLETE {
 			break

@@ -43,10 +43,10 @@ func TestStallsEndLingering(t *testing.T) {
 			s.stalled()
 		}
 		if s.polling.lapsed <= before || s.polling.lapsed > maxTrust {
-			t.Fatalf("after a lapse of %v one of %v", before, s.polling.lapsed)
+			t.Fatalf("after a lapse of %v the next one is %v", before, s.polling.lapsed)
 		}
 	}
 	if s.polling.notYet == mono.Never {
-		t.Error("for ever")
+		t.Error("the lapse does not end")
 	}
 }

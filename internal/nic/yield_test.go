@@ -26,7 +26,7 @@ func TestYieldPolicy(t *testing.T) {
 		var c yieldPolicy
 		now := mono.Time(0).Add(time.Second)
 		if !c.allows(now) {
-			t.Fatal("none at first")
+			t.Fatal("the first yield is not allowed")
 		}
 		c.yielded(test.took)
 		c.received(test.packets, now)

@@ -177,7 +177,7 @@ func TestDoubts(t *testing.T) {
 	count := func() int { _, doubts := table.takeWork(); return len(doubts) }
 	table.Doubt(second, p)
 	if n := count(); n != 0 {
-		t.Errorf("%d doubts that nobody takes", n)
+		t.Errorf("%d doubts are kept although no goroutine maintains the table", n)
 	}
 	table.maintained.Store(true)
 	for now := second; now < 4*second; now += second / 100 {
@@ -195,7 +195,7 @@ func TestDoubts(t *testing.T) {
 	table.Doubt(9*second, p)
 	for deadline := time.Now().Add(10 * time.Second); len(host.takeVerified()) == 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody was verified")
+			t.Fatal("no neighbour was verified")
 		}
 	}
 	close(done)
@@ -404,7 +404,7 @@ func TestHopsApart(t *testing.T) {
 		wantHop(t, "resolved: "+name, p.Hop(), hopOwn, hopOther)
 	}
 	if apart(first).Hop() != resolved {
-		t.Error("a target does not take the way that was resolved")
+		t.Error("a target's path does not use the resolved hop")
 	}
 	table.Unlearn(one)
 	table.Unlearn(three)

@@ -113,7 +113,7 @@ func TestFastRegPool(t *testing.T) {
 		go func() { got <- ok(pool.Wait(context.Background()))(t) }()
 		check(t, pool.Put(a))
 		if m := <-got; m != a || m.Valid() || m.RKey() == key {
-			t.Errorf("got it back valid: %v, with key %v", m.Valid(), m.RKey())
+			t.Errorf("Wait returned another region, or one that is valid (%v) or has the old key (%v)", m.Valid(), m.RKey())
 		}
 		check(t, server.qp.PostSend(&roce.SendWR{Opcode: roce.Write, Flags: roce.Signaled, SG: []roce.SGE{server.mr.SGE(0, 8)}, RemoteAddr: addr, RKey: key}))
 		server.waitFor(cq.RemAccessErr)

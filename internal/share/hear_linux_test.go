@@ -47,7 +47,7 @@ func TestHear(t *testing.T) {
 				answers++
 			}
 			if service == 7 && other != (i != 2) {
-				t.Errorf("place %d: the request is another's: %v, and 2 listens", i, other)
+				t.Errorf("place %d: the request is for another process: %v, and place 2 listens", i, other)
 			}
 		}
 		if answers != 1 {
@@ -57,11 +57,11 @@ func TestHear(t *testing.T) {
 	refusal := datagram(bth.QPNGSI, 0x12, 5, 0, 0) // a REJ of a peer that knows no communication ID
 	for i, p := range places {
 		if _, other := p.Whose(refusal); other || !p.Heard(refusal) || !p.Anybodys(refusal) {
-			t.Errorf("place %d leaves a REJ to others that names nobody", i)
+			t.Errorf("place %d leaves a REJ without a communication ID to others", i)
 		}
 	}
 	if _, other := places[0].Whose(datagram(bth.QPNMulticast, 0, 0, 0, 0)); other {
-		t.Error("a packet to no queue pair in particular is another's")
+		t.Error("a packet to the multicast QPN is for another process")
 	}
 	for i, p := range places {
 		if i > 0 && r.opened != 1 {
@@ -149,10 +149,10 @@ func TestLate(t *testing.T) {
 		p.Drop(7)
 		p.Disconnected(&h)
 		if h = p.Connected(Conn{LocalID: 2}); h != (Handle{}) {
-			t.Error("a connection of a Place that is closed was noted")
+			t.Error("a closed Place has recorded a connection")
 		}
 		if err := p.Claim(8); err == nil {
-			t.Error("a claim of a Place that is closed was granted")
+			t.Error("Claim on a closed Place succeeds")
 		}
 		k += "again"
 	}

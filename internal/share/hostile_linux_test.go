@@ -208,7 +208,7 @@ func TestUseAfterClose(t *testing.T) {
 		h = p.Connected(Conn{LocalID: 2})
 		p.Disconnected(&h)
 		if err := p.Claim(5); err == nil {
-			t.Error("a service of a place that is closed")
+			t.Error("Claim on a closed Place succeeds")
 		}
 		if keeper != nil {
 			keeper.Close()

@@ -15,6 +15,6 @@ func TestHolderBetweenKeepers(t *testing.T) {
 		second.Close()
 	}
 	if who := Holder(k); who != "" {
-		t.Errorf("%s an address that nobody has", who)
+		t.Errorf("the holder of an address that no process has is %s", who)
 	}
 }

@@ -148,7 +148,7 @@ func TestExhaustion(t *testing.T) {
 	second := join(t, k, 1, d)
 	_, err := Join(Config{Key: k, Slots: 1, Medium: d})
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "0 of 64 are free") {
-		t.Errorf("a place of none: %v", err)
+		t.Errorf("Join without a free slot: %v", err)
 	}
 	s := second.Slots()[0]
 	second.Close()
@@ -434,10 +434,10 @@ func TestAfterClose(t *testing.T) {
 			p.Drop(1)
 			p.Disconnected(&h)
 			if h := p.Connected(Conn{LocalID: 2}); h != (Handle{}) {
-				t.Error("a connection of a place that is closed")
+				t.Error("a closed Place has recorded a connection")
 			}
 			if err := p.Claim(2); !errors.Is(err, errs.ErrClosed) {
-				t.Errorf("a claim of a place that is closed: %v", err)
+				t.Errorf("Claim on a closed Place: %v", err)
 			}
 		}()
 		defer p.Close()

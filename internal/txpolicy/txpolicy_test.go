@@ -65,7 +65,7 @@ func TestTrials(t *testing.T) {
 	all.Worked(peer)
 	want(now, true)
 	if all.Any() {
-		t.Error("one is remembered that works")
+		t.Error("a peer that works is still remembered")
 	}
 	for i := range 10 * maxPeers {
 		all.Failed(start, bth.GID{14: byte(i >> 8), 15: byte(i)})

@@ -22,13 +22,13 @@ func TestArena(t *testing.T) {
 		page := func(x *block) (first, n int) {
 			at, ok := a.Offset(x.b)
 			if !ok {
-				t.Fatal("memory of the arena is not in it")
+				t.Fatal("Offset does not find memory of the arena")
 			}
 			return int(at/arenaPage) - before, pagesOf(len(x.b))
 		}
 		pick := func(t *rapid.T, list []*block) (int, *block) {
 			if len(list) == 0 {
-				t.Skip("none")
+				t.Skip("no block")
 			}
 			i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
 			return i, list[i]
