@@ -15,10 +15,10 @@ import (
 // This loop misses no completion:
 //
 //	for {
-//		cq, err := channel.Next(ctx)   // an event
+//		cq, err := channel.Next(ctx)   // wait for an event
 //		...
-//		cq.RequestNotify(false)        // the next one, before polling
-//		for cq.Poll(wcs) > 0 { ... }   // until it is empty
+//		cq.RequestNotify(false)        // request the next event, before polling
+//		for cq.Poll(wcs) > 0 { ... }   // until the queue is empty
 //	}
 type CompChannel struct {
 	dev    *Device
@@ -73,7 +73,7 @@ func (c *CompChannel) TryNext() (q *CQ, ok bool) {
 	if c.first == len(c.events) {
 		c.events, c.first = c.events[:0], 0
 	} else {
-		c.tell() // another caller may have lost the token to this one
+		c.wake() // this caller may have taken the token of another one, which still waits
 	}
 	return q, true
 }
@@ -128,8 +128,8 @@ func (c *CompChannel) pending() bool {
 	return c.first < len(c.events)
 }
 
-// tell wakes one caller that waits in Next, and one receiver of C.
-func (c *CompChannel) tell() {
+// wake wakes one caller that waits in Next, and one receiver of C.
+func (c *CompChannel) wake() {
 	token(c.signal)
 	token(c.ready)
 }
@@ -145,7 +145,7 @@ func (c *CompChannel) raise(q *CQ) {
 	}
 	c.events = append(c.events, q)
 	c.call(1)
-	c.tell()
+	c.wake()
 }
 
 // retain counts another queue that uses the channel. It does nothing if c is

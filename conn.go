@@ -299,7 +299,7 @@ func (e *endpoint) connectQP(ctx context.Context, q *QP, a cm.QPAttr, p ConnPara
 type Conn struct {
 	end     *endpoint
 	qp      *QP
-	owned   []io.Closer // made for this connection, closed with it
+	owned   []io.Closer // objects that were made for this connection, and close with it
 	private []byte
 	param   ConnParam // as agreed
 	closed  atomic.Bool
@@ -365,7 +365,7 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 		return err
 	}
 	if err := e.reason(); isTimeout(err) {
-		return &errs.Error{Op: "disconnect", Detail: "the peer was not told", Err: err}
+		return &errs.Error{Op: "disconnect", Detail: "the peer has not confirmed the end of the connection", Err: err}
 	}
 	return nil
 }

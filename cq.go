@@ -163,7 +163,7 @@ func (c *CQ) Poll(wcs []WC) int {
 	return c.q.Poll(wcs)
 }
 
-// look is called when the queue is empty.
+// look does the pending work of the device, because the queue is empty.
 func (c *CQ) look() {
 	switch {
 	case c.dev.nic.Polled():
@@ -194,21 +194,21 @@ func (c *CQ) WaitSolicited(ctx context.Context) error {
 	return c.await(ctx, c.solicited, cq.SolicitedWaiter, c.q.HasSolicited)
 }
 
-// await blocks until there reports true: the queue has a completion for this
-// kind of waiters.
-func (c *CQ) await(ctx context.Context, signal chan struct{}, who cq.Client, there func() bool) error {
-	if c.dev.nic.SpinFor(there) {
+// await blocks until ready returns true: the queue then has a completion for
+// waiters of this kind.
+func (c *CQ) await(ctx context.Context, signal chan struct{}, kind cq.Client, ready func() bool) error {
+	if c.dev.nic.SpinFor(ready) {
 		return nil
 	}
-	if c.dev.nic.Lazy() && !there() {
+	if c.dev.nic.Lazy() && !ready() {
 		c.dev.nic.SendDeferred()
 	}
 	err := c.dev.nic.Wait(ctx, signal, c.done, func() bool {
-		c.q.Arm(who, who == cq.SolicitedWaiter)
-		return there()
+		c.q.Arm(kind, kind == cq.SolicitedWaiter)
+		return ready()
 	})
-	if there() {
-		token(signal) // another waiting caller may have lost the token to this one
+	if ready() {
+		token(signal) // this caller may have taken the token of another one, which still waits
 		c.dev.nic.Nudge()
 		return nil
 	}

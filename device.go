@@ -120,7 +120,7 @@ type Config struct {
 	// at least one.
 	Addrs []netip.Addr
 
-	presence share.Presence // by the first port; a wrapper may hide it
+	presence share.Presence // zero: that of the first port. OpenInterface sets it, because a wrapper of the port may hide it
 }
 
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be

@@ -225,7 +225,7 @@ func (e *endpoint) connect(ctx context.Context, q *QP, p ConnParam) (private []b
 	if ev.Kind != cm.ConnectResponse {
 		return nil, fail("connect", syscall.EPROTO, "unexpected %v", ev)
 	}
-	e.cm.SetQP(q.core()) // only now: after a refusal it must be in INIT, for the next address
+	e.cm.SetQP(q.core()) // only now: after a refusal the queue pair must still be in INIT, for the attempt at the next address
 	attr, err := e.cm.QPAttr()
 	if err != nil {
 		return nil, e.why(ctx, err)
@@ -250,7 +250,7 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access *Access, setup func
 	case q != nil && pd != nil:
 		return nil, fail("connect", syscall.EINVAL, "QP %v and PD exclude one another: the queue pair has a domain", q.Num())
 	case q != nil && c != (QPConfig{}):
-		return nil, fail("connect", syscall.EINVAL, "QP %v and QPConfig exclude one another: the queue pair is made", q.Num())
+		return nil, fail("connect", syscall.EINVAL, "QP %v and QPConfig exclude one another: the queue pair exists already", q.Num())
 	}
 	p := &prepared{qp: q}
 	defer func() {
@@ -268,7 +268,7 @@ func (d *Device) prepareQP(q *QP, pd *PD, c QPConfig, access *Access, setup func
 		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is of another device")
 	}
 	if t := q.nic.Type(); t != qp.RC {
-		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is a %v one, connections are RC", t)
+		return nil, errs.On("connect", q.Num().Object(), syscall.EINVAL, "it is a %v queue pair, a connection needs an RC queue pair", t)
 	}
 	switch state := q.State(); {
 	case state == qp.Reset:

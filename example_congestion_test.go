@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// A switch on the way marks the first packet it sees. The receiver answers by a
-// congestion notification, which halves the rate of the sender.
+// A switch on the path marks the first packet. The receiver answers with a congestion
+// notification packet, which halves the rate of the sender.
 func ExampleQP_Congestion() {
 	ctx := context.Background()
 	hub := mem.NewHub(mem.Config{})
@@ -26,8 +26,8 @@ func ExampleQP_Congestion() {
 		}
 		wire := must(fault.Wrap(must(hub.Port(addr, roce.DerivedMAC(a))), c))
 		d := must(roce.Open(roce.Config{Ports: []link.Port{wire}, Addrs: []netip.Addr{a}, Options: roce.Options{Polled: true,
-			// This port does not tell its speed. That it takes an hour to
-			// recover is for the example.
+			// This port does not report its speed. The interval of an hour
+			// keeps the rate from recovering during the example.
 			Congestion: &roce.DCQCN{LineRate: 25 * roce.Gbps, IncreaseInterval: 3600e9}}}))
 		defer d.Close()
 		devices = append(devices, d)

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// One initiator sends to two targets, one after another, without connecting itself.
+// One initiator sends to two targets, one after another. The program makes no connections.
 func ExamplePD_CreateDCT() {
 	ctx := context.Background()
 	hub := mem.NewHub(mem.Config{})

@@ -44,7 +44,7 @@ func (m remoteMemory) do(target *roce.MR, off int, wr roce.SendWR) {
 	fmt.Println(wc.Opcode, wc.Status)
 }
 
-// A FLUSH completes when what was written before it has been made persistent.
+// A FLUSH completes when all data that the peer wrote before it is persistent.
 func ExamplePD_RegMRPersistent() {
 	remote := connectMemory()
 	defer remote.close()
@@ -62,8 +62,8 @@ func ExamplePD_RegMRPersistent() {
 	// FLUSH SUCCESS
 }
 
-// Four counters of 16 bits in one word: one of them wraps, the others do not
-// notice.
+// A word has four counters of 16 bits. One of them wraps around without a carry into
+// its neighbour.
 func ExampleMaskedFetchAdd() {
 	remote := connectMemory()
 	defer remote.close()
@@ -78,7 +78,7 @@ func ExampleMaskedFetchAdd() {
 	// 0002000000040005, was 0001ffff00030004
 }
 
-// A lock in the uppermost bit of a byte is taken and leaves the rest alone.
+// The client takes a lock, the uppermost bit of a byte. The other bits do not change.
 func ExampleMaskedCompareSwap() {
 	remote := connectMemory()
 	defer remote.close()
@@ -93,7 +93,7 @@ func ExampleMaskedCompareSwap() {
 	// 85, was 5
 }
 
-// An entry of two words, a version and a value, is replaced if it still has the version that was read.
+// The client replaces an entry of two words, a version and a value, if the entry still has the version that the client has read.
 func ExampleMaskedArgs() {
 	remote := connectMemory()
 	defer remote.close()
@@ -109,8 +109,8 @@ func ExampleMaskedArgs() {
 	// [8 5678] was 7 1234
 }
 
-// The peer writes a message that ends with its number; the program needs no
-// completion to see it.
+// The peer writes a message that ends with its number. The server sees the message
+// without a completion.
 func ExampleMR_Load64() {
 	remote := connectMemory()
 	defer remote.close()
@@ -123,7 +123,7 @@ func ExampleMR_Load64() {
 		for target.Load64(16) != 1 {
 			runtime.Gosched()
 		}
-		seen <- string(target.Bytes()[:16]) // came before the number
+		seen <- string(target.Bytes()[:16]) // arrived before the number
 	}()
 	message := append([]byte("no. 1, 16 bytes:"), binary.NativeEndian.AppendUint64(nil, 1)...)
 	copy(remote.scratch.Bytes(), message)
@@ -134,7 +134,7 @@ func ExampleMR_Load64() {
 	// no. 1, 16 bytes:
 }
 
-// The peer stores a word at once; FLUSHes are counted.
+// The peer stores a word with ATOMIC_WRITE. The region counts the FLUSHes.
 func ExampleMR_Flushes() {
 	remote := connectMemory()
 	defer remote.close()

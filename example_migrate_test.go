@@ -12,7 +12,7 @@ import (
 )
 
 // Both ends of a connection have two addresses and agree to use the second ones
-// if the first ones fail. Then they fail.
+// if the first ones fail. Then a fault cuts off the first address of one end.
 func ExampleQP_Rearm() {
 	ctx := context.Background()
 	hub := mem.NewHub(mem.Config{MTU: 4200})
@@ -45,7 +45,7 @@ func ExampleQP_Rearm() {
 		must(0, q.Connect(ctx, peer, 0))
 	}
 
-	// The alternate path, from either end; then both say they are ready.
+	// Each end loads the alternate path and re-arms.
 	for i, q := range qps {
 		must(0, q.LoadAlternate(ctx, roce.AHAttr{SGIDIndex: 1, DGID: devices[1-i].GIDs()[1]}))
 		must(0, q.Rearm())

@@ -30,7 +30,7 @@ func selfConnected(dev *roce.Device, pd *roce.PD, cq *roce.CQ) *roce.QP {
 }
 
 // Memory is registered in a protection domain, with the rights that work requests
-// and peers need. Calls that are refused say which errno the verbs return.
+// and peers need. A refused call returns an error with the errno of the verbs.
 func ExamplePD_RegMR() {
 	dev := newNIC("10.0.0.1")
 	defer dev.Close()
@@ -49,8 +49,8 @@ func ExamplePD_RegMR() {
 	// domain in use: true
 }
 
-// Wait blocks until there is something to poll. An error is the status of a
-// completion.
+// Wait blocks until there is a completion to poll. A work request that fails has a
+// completion with an error status.
 func ExampleCQ_Wait() {
 	ctx := context.Background()
 	dev := newNIC("10.0.0.1")
@@ -74,8 +74,8 @@ func ExampleCQ_Wait() {
 	// 2 LOC_PROT_ERR local protection error: a scatter/gather element is not covered by its L_Key (LOC_PROT_ERR)
 }
 
-// Without the connection manager the two ends tell each other their addresses,
-// queue pair numbers and first PSNs by any other means.
+// Without the connection manager the two ends exchange their addresses, queue pair
+// numbers and first PSNs by any other means.
 func ExampleQP_Connect() {
 	ctx := context.Background()
 	hub := mem.NewHub(mem.Config{MTU: 4200})
@@ -113,7 +113,7 @@ func ExampleQP_Connect() {
 	// RECV 7 "no manager needed"
 }
 
-// An address handle says where a datagram goes.
+// An address handle has the destination of a datagram.
 func ExampleDevice_CreateAH() {
 	ctx := context.Background()
 	dev := newNIC("10.0.0.1")
@@ -128,7 +128,7 @@ func ExampleDevice_CreateAH() {
 	// no such address: true
 }
 
-// Before its attributes change a queue pair drains.
+// A queue pair drains its send queue (SQD) before its attributes change.
 func ExampleQP_Modify() {
 	ctx := context.Background()
 	dev := newNIC("10.0.0.1")
@@ -148,7 +148,7 @@ func ExampleQP_Modify() {
 	// true
 }
 
-// What there is to know of a device.
+// A device reports the attributes of its port, its GID table and its capabilities.
 func ExampleDevice_QueryPort() {
 	dev := newNIC("10.0.0.1")
 	defer dev.Close()
@@ -164,7 +164,7 @@ func ExampleDevice_QueryPort() {
 	// true
 }
 
-// A completion channel is one place to wait for several completion queues.
+// On a completion channel a program waits for several completion queues at once.
 func ExampleCompChannel() {
 	ctx := context.Background()
 	dev := newNIC("10.0.0.1")
@@ -202,7 +202,7 @@ func ExampleDevice_NextEvent() {
 	dev := must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{ip}}))
 	defer dev.Close()
 
-	port.SetLink(false) // somebody pulls the cable
+	port.SetLink(false) // the link goes down
 	must(0, dev.SetAddrs([]netip.Addr{ip, netip.MustParseAddr("10.0.0.2")}))
 	for range 2 {
 		fmt.Println(must(dev.NextEvent(context.Background())))

@@ -21,8 +21,8 @@ func twoNICs() (server, client *roce.Device) {
 	return nic("10.0.0.1"), nic("10.0.0.2")
 }
 
-// Two connections of a server take their receives from one shared queue, and
-// an event says when it is time to post more.
+// Two connections of a server take their receives from one shared queue. An event
+// tells the server when few receives are left.
 func ExamplePD_CreateSRQ() {
 	ctx := context.Background()
 	server, client := twoNICs()

@@ -24,7 +24,8 @@ func Example() {
 	defer server.Close()
 	defer client.Close()
 
-	// The server offers memory and tells its address and key when it accepts.
+	// The server offers memory. In this example client and server share the variable mr, so
+	// the client knows the address and key.
 	shared := make([]byte, 4096)
 	pd := server.AllocPD()
 	mr := must(pd.RegMR(shared, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead))

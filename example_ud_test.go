@@ -28,7 +28,7 @@ func exampleNIC(hub *mem.Hub, addr string) *roce.Device {
 	return must(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{ip}}))
 }
 
-// A datagram is answered to where it came from.
+// The server answers a datagram to the address from which it came.
 func ExampleDevice_CreateAHFromWC() {
 	ctx := context.Background()
 	hub := mem.NewHub(mem.Config{})
@@ -55,7 +55,7 @@ func ExampleDevice_CreateAHFromWC() {
 	// client got "it is me"
 }
 
-// A datagram to a group reaches everybody who is attached.
+// A datagram to a group reaches every attached queue pair.
 func ExampleQP_AttachMulticast() {
 	ctx := context.Background()
 	group, _ := bth.ParseGID("239.1.2.3")

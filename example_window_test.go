@@ -30,7 +30,7 @@ func next(cq *roce.CQ) roce.WC {
 	return wc
 }
 
-// A memory window gives a peer a part of a region, and takes it away.
+// A memory window gives a peer access to a part of a region, until the window is invalidated.
 func ExampleQP_BindMW() {
 	client, server, closeAll := connectEnds()
 	defer closeAll()
@@ -58,9 +58,9 @@ func ExampleQP_BindMW() {
 	// RDMA_WRITE REM_ACCESS_ERR
 }
 
-// A fast registration opens memory for one command: the registration, and the
-// SEND that tells the key, are posted together, and the peer's answer ends the
-// key.
+// A fast registration opens memory for one command. The client posts the registration
+// together with the SEND that carries the key. The peer's answer, a SEND_WITH_INV,
+// invalidates the key.
 func ExampleFastMR() {
 	client, server, closeAll := connectEnds()
 	defer closeAll()
@@ -85,7 +85,7 @@ func ExampleFastMR() {
 	// "head: " "body here.", valid: false
 }
 
-// A pool makes registrations once and lends them.
+// A pool creates registrations once and lends them to callers.
 func ExampleFastRegPool() {
 	client, _, closeAll := connectEnds()
 	defer closeAll()
@@ -112,7 +112,7 @@ func ExampleFastRegPool() {
 	// <nil>
 }
 
-// A region can be given other memory, under the same keys.
+// Reregister gives a region other memory under the same keys.
 func ExampleMR_Reregister() {
 	client, server, closeAll := connectEnds()
 	defer closeAll()

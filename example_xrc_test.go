@@ -7,9 +7,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// One connection reaches two services of a server: each has a shared receive
-// queue in the XRC domain, and the client says in every work request which of
-// them it is for.
+// One connection reaches two services of a server. Each service has a shared receive
+// queue in the XRC domain. Each work request of the client names one of these queues.
 func ExampleDevice_OpenXRCD() {
 	ctx := context.Background()
 	server, client := twoNICs()
@@ -26,7 +25,7 @@ func ExampleDevice_OpenXRCD() {
 	}
 	mail, files := service(), service()
 
-	// The two ends of the connection, joined by hand.
+	// The two ends of the connection, connected without the connection manager.
 	target := must(domain.CreateQP(roce.QPConfig{}))
 	done := must(client.CreateCQ(15))
 	initiator := must(client.AllocPD().CreateQP(roce.QPConfig{Type: roce.XRCSend, SendCQ: done}))

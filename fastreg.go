@@ -20,8 +20,8 @@ import (
 // goroutine. Addr, Len and SGE return the values that were mapped or posted last.
 type FastMR struct {
 	postedRegion
-	pool *FastRegPool // that made it
-	out  bool         // of the pool; guarded by it
+	pool *FastRegPool // the pool that made the region; nil: none
+	out  bool         // a caller has taken it from the pool; guarded by the pool
 }
 
 // FastRegConfig configures a fast registration.
@@ -104,7 +104,7 @@ func (m *postedRegion) InvWR() SendWR { return SendWR{Opcode: qp.LocalInv, InvKe
 
 // Valid reports whether the region is registered now.
 func (m *postedRegion) Valid() bool {
-	s := m.dev.nic.Shard(0) // one is enough: while it is locked no key changes
+	s := m.dev.nic.Shard(0) // one shard is enough: while it is locked, no key changes
 	s.Lock()
 	defer s.Unlock()
 	return m.mr.Valid()
@@ -131,8 +131,8 @@ func (m *postedRegion) Invalidate() error {
 }
 
 // FastRegPool holds fast registrations for reuse. A caller takes one while it needs
-// memory registered, as Linux' storage and file system clients do: to create a region is
-// expensive, to register one is not.
+// memory registered, as Linux' storage and file system clients do. Creating a region is
+// expensive, registering one is not.
 //
 //	m, _ := pool.Get()
 //	m.Map(pieces...)
@@ -192,7 +192,7 @@ func (f *FastRegPool) Get() (*FastMR, error) {
 	return nil, ErrPoolEmpty
 }
 
-// Wait is Get that waits for one to be put back.
+// Wait is Get, but if the pool is empty it waits until a registration is put back.
 func (f *FastRegPool) Wait(ctx context.Context) (*FastMR, error) {
 	select {
 	case m := <-f.free:
@@ -231,7 +231,7 @@ func (f *FastRegPool) Put(m *FastMR) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if m == nil || m.pool != f || !m.out {
-		return fail("put registration", syscall.EINVAL, "it is not out of this pool")
+		return fail("put registration", syscall.EINVAL, "it was not taken from this pool")
 	}
 	if err := m.reset(); err != nil {
 		return err

@@ -96,7 +96,7 @@ func (m *IndirectMR) MaxParts() int { return m.mr.MaxParts() }
 // registration. If work requests register the regions of parts, these must be
 // registered now, and still be registered when this region is.
 func (m *IndirectMR) Map(l Layout) error {
-	s := m.dev.nic.Shard(0) // one is enough: while it is locked no key changes
+	s := m.dev.nic.Shard(0) // one shard is enough: while it is locked, no key changes
 	s.Lock()
 	defer s.Unlock()
 	if m.closed {

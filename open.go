@@ -82,8 +82,8 @@ func OpenInterface(name string, c InterfaceConfig) (*Device, error) {
 
 // noAddress refuses an interface without an address.
 func noAddress(name string) error {
-	return fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address that can be used: `ip address show dev %s` lists those it has; "+
-		"one that is \"tentative\" can be in a moment, one of the loopback on \"lo\" only, by driver %q", name, name, udpDriver)
+	return fail("open", syscall.EADDRNOTAVAIL, "interface %s has no IP address that can be used: `ip address show dev %s` lists its addresses; "+
+		"wait if an address is \"tentative\"; loopback addresses work on \"lo\" only, with driver %q", name, name, udpDriver)
 }
 
 func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*Device, error) {
@@ -117,7 +117,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	neighbours, _ := o.Resolver.(route.Host)                  // nil: the device does not follow the host's neighbours
 	changed := func(addrs []netip.Addr) { d.SetAddrs(addrs) } // an error: the device is closed
 	if err := d.nic.Follow(host, neighbours, changed); err != nil {
-		d.Close() // and the host's side
+		d.Close() // closes host, too
 		return nil, err
 	}
 	return d, nil
@@ -217,8 +217,7 @@ func (c *InterfaceConfig) complete() error {
 	return nil
 }
 
-// openPorts opens the ports of the driver that was chosen, each with what is to be
-// put around it.
+// openPorts opens the ports of the chosen driver, and wraps each by c.Wrap.
 func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port, share.Presence, error) {
 	ports, err := drivers[c.Driver](name, addrs, c)
 	if err != nil {
@@ -227,8 +226,8 @@ func (c InterfaceConfig) openPorts(name string, addrs []netip.Addr) ([]link.Port
 	return c.wrap(ports)
 }
 
-// wrap puts around each port what is wanted. If that fails it closes them. It also returns what
-// the device has on the address, which what is put around the ports may hide.
+// wrap wraps each port by c.Wrap. If that fails, it closes all ports. It also returns the presence
+// of the device on the address, which it reads before wrapping, because a wrapper may hide it.
 func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Presence, error) {
 	at := share.Of(ports[0])
 	if c.Wrap == nil {
@@ -299,7 +298,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 		return nil, err
 	}
 	if c.Resolver == nil {
-		c.Resolver = anyway{}
+		c.Resolver = noResolver{}
 	}
 	if c.Membership == nil {
 		c.Membership = noGroups{}
@@ -307,10 +306,10 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs, presence: presence})
 }
 
-// anyway is a resolver that leaves routing to the kernel, for each packet.
-type anyway struct{}
+// noResolver accepts every destination: the kernel routes each packet.
+type noResolver struct{}
 
-func (anyway) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
+func (noResolver) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error) {
 	return Neighbour{}, nil
 }
 
@@ -318,5 +317,5 @@ func (anyway) Resolve(context.Context, netip.Addr, netip.Addr) (Neighbour, error
 type noGroups struct{}
 
 func (noGroups) Join(group netip.Addr) (func() error, error) {
-	return nil, errs.New("join", syscall.EOPNOTSUPP, "a device on an address is in no multicast group, one on an interface may be")
+	return nil, errs.New("join", syscall.EOPNOTSUPP, "a device on an address cannot join a multicast group; open a device on an interface")
 }

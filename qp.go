@@ -130,7 +130,7 @@ func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 		e.Congestion = d.lineRate(c.Congestion)
 	}
 	if c.Type == qp.DCI || c.Type == qp.DCT {
-		e.Congestion = nil // their congestion is not controlled
+		e.Congestion = nil // DC has no congestion control
 	}
 	q.nic.Init(s, q, q.raise)
 	d.nic.Lock()

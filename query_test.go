@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestAttrStrings: every flag and value of the verbs has its name.
+// TestAttrStrings: flags and values are printed by their names in the verbs, unknown ones as numbers.
 func TestAttrStrings(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{DeviceCaps(0x01223C76).String(), "BAD_PKEY_CNTR|BAD_QKEY_CNTR|AUTO_PATH_MIG|CHANGE_PHY_PORT|UD_AV_PORT_ENFORCE|PORT_ACTIVE_EVENT|" +
@@ -23,7 +23,7 @@ func TestAttrStrings(t *testing.T) {
 	}
 }
 
-// TestWidthAndSpeed: no link is said to be slower than it is.
+// TestWidthAndSpeed: width times speed is never less than the speed of the link.
 func TestWidthAndSpeed(t *testing.T) {
 	lanes := map[LinkWidth]int{Width1X: 1, Width2X: 2, Width4X: 4, Width8X: 8, Width12X: 12}
 	mbps := map[LinkSpeed]int{SpeedSDR: 2500, SpeedDDR: 5000, SpeedQDR: 10000, SpeedFDR10: 10000, SpeedFDR: 14000, SpeedEDR: 25000,
