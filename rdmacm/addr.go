@@ -57,8 +57,8 @@ func (id *ID) bind(op string, addr, dst netip.AddrPort) error {
 
 // ResolveAddr finds the route to a peer or multicast group (rdma_resolve_addr). It
 // binds the ID to src, if src is valid and the ID is not yet bound, and to a device
-// that reaches dst. That may take until timeout; 0: as long as the device's resolver
-// takes. An unspecified destination means the host itself, and so does a loopback
+// that reaches dst. timeout bounds the time for this; 0: the device's resolver
+// decides. An unspecified destination means the host itself, and so does a loopback
 // address unless a device has one.
 //
 // The event is AddrResolved or AddrError; after AddrError it may be called

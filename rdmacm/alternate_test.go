@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// altNet is two devices with two addresses each, which have one MAC.
+// altNet makes two hosts, each with a device that has two addresses and one MAC address.
 func altNet(t testing.TB) (client, server *rdmacm.Host) {
 	n := newNetwork(t)
 	macs := roce.Neighbours{}
@@ -27,7 +27,7 @@ func altOf(local, remote string) roce.AlternatePath {
 	return roce.AlternatePath{Local: netip.MustParseAddr(local), Remote: netip.MustParseAddr(remote)}
 }
 
-// altPair connects two IDs, the server's with a queue pair or not.
+// altPair connects two IDs. The server's ID has a queue pair only if serverQP is true.
 func altPair(t testing.TB, cp rdmacm.ConnParam, onRequest func(*rdmacm.ID), serverQP bool) *pair {
 	t.Helper()
 	client, server := altNet(t)
@@ -67,8 +67,8 @@ func (p *pair) wantArmed(t testing.TB) {
 	none(t, p.sc)
 }
 
-// TestAlternatePath: with the request, and later from either side; the program
-// sees no event, and may refuse.
+// TestAlternatePath: either side loads an alternate path, with the request or later. The program
+// gets no event, and may refuse the path.
 func TestAlternatePath(t *testing.T) {
 	away, back := altOf("10.0.1.2", "10.0.1.1"), altOf("10.0.1.1", "10.0.1.2")
 	refuse := func(id *rdmacm.ID) { id.OnAlternate(func(cm.Path) cm.APStatus { return cm.APUnsupported }) }
@@ -96,14 +96,14 @@ func TestAlternatePath(t *testing.T) {
 		"refused": func(t *testing.T) {
 			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, refuse, true)
 			if _, ok := p.client.Alternate(); ok {
-				t.Error("an alternate path although the peer takes none")
+				t.Error("there is an alternate path, although the peer accepts none")
 			}
 			err := p.client.LoadAlternate(t.Context(), away)
 			var refused *roce.AlternateError
 			if !errors.As(err, &refused) || refused.Status != cm.APUnsupported {
 				t.Error(err)
 			}
-			check(t, p.server.LoadAlternate(t.Context(), back)) // it may ask itself
+			check(t, p.server.LoadAlternate(t.Context(), back)) // the peer itself may propose a path
 		},
 		"no queue pair": func(t *testing.T) {
 			p := altPair(t, rdmacm.ConnParam{RetryCount: 7, Alternate: &away}, nil, false)

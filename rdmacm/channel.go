@@ -72,9 +72,9 @@ func (c *Channel) NotifyFunc(f func(n int)) {
 	c.notify = f
 }
 
-// tell tells the program's event loop that n events were added, or -n dropped. The
-// caller has locked mu since before it changed events.
-func (c *Channel) tell(n int) {
+// call tells the program's event loop that n events were added, or -n dropped. The
+// caller has held mu since before it changed events.
+func (c *Channel) call(n int) {
 	if c.notify != nil && n != 0 {
 		c.notify(n)
 	}
@@ -98,7 +98,7 @@ func (c *Channel) push(ev *Event) {
 	defer c.mu.Unlock()
 	if c.events.Put(ev) {
 		c.host.nudge()
-		c.tell(1)
+		c.call(1)
 	}
 }
 
@@ -107,7 +107,7 @@ func (c *Channel) take(match func(*Event) bool) []*Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taken := c.events.Remove(match)
-	c.tell(-len(taken))
+	c.call(-len(taken))
 	return taken
 }
 

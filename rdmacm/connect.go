@@ -120,8 +120,8 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 	return nil
 }
 
-// redial is the state of a connection request that the ID repeats while nobody listens. See
-// [ID.SetRedial].
+// redial is the state of a connection request that the ID repeats while the peer has no listener.
+// See [ID.SetRedial].
 type redial struct {
 	request func() error
 	until   time.Time
@@ -130,8 +130,9 @@ type redial struct {
 // redialEvery is the time from a refusal to the next request.
 const redialEvery = 10 * time.Millisecond
 
-// again schedules the repetition of a connection request that was refused because nobody listens,
-// if the time of SetRedial has not passed. It reports whether it does.
+// again schedules the repetition of a connection request that the peer refused because it has no
+// listener. It returns true if it does so, and false for another event or if the time of SetRedial
+// has passed.
 func (id *ID) again(ev cm.Event) bool {
 	if ev.Kind != cm.Rejected || ev.Reason != cm.RejectInvalidServiceID {
 		return false

@@ -65,9 +65,9 @@ func transfer(t testing.TB, from, to *rdmacm.ID) {
 		t.Errorf("wrote with %+v", wc)
 	}
 	check(t, mw.Close())
-	mrd := ok(to.RegRead([]byte("what there is there")))(t)
+	mrd := ok(to.RegRead([]byte("the peer's contents")))(t)
 	check(t, from.PostRead(10, roce.Signaled, mrd.Addr(), mrd.RKey(), ms.SGE(0, 19)))
-	if wc := ok(from.SendComp(ctx))(t); wc.Status != cq.Success || string(src) != "what there is there" {
+	if wc := ok(from.SendComp(ctx))(t); wc.Status != cq.Success || string(src) != "the peer's contents" {
 		t.Errorf("read %q with %+v", src, wc)
 	}
 	for _, m := range []*roce.MR{ms, md, mrd} {
@@ -75,8 +75,8 @@ func transfer(t testing.TB, from, to *rdmacm.ID) {
 	}
 }
 
-// TestPrivateData: each message carries all it can, padded, and not a byte
-// more.
+// TestPrivateData: each message carries private data up to its limit, padded with zeros. One byte
+// more is an error.
 func TestPrivateData(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		fill := func(n int) []byte { return bytes.Repeat([]byte{0xA5}, n) }
@@ -140,8 +140,8 @@ func checkRefusal(t *testing.T, ps rdmacm.PortSpace, ev *rdmacm.Event, want []by
 	}
 }
 
-// TestParams: what the peer proposes is seen from the other side, cut down to
-// the device's, and nil takes it all.
+// TestParams: the request has the client's parameters from the server's view, limited to what the
+// device supports. The zero ConnParam of Accept grants all of them.
 func TestParams(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 5, FlowControl: true, RetryCount: 6,
@@ -162,7 +162,7 @@ func TestParams(t *testing.T) {
 	})
 }
 
-// TestResources: numbers of READs that the device cannot have are EINVAL, and 0 stands for the default.
+// TestResources: more READs than the device supports, and numbers below -1, are EINVAL.
 func TestResources(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -177,8 +177,7 @@ func TestResources(t *testing.T) {
 	})
 }
 
-// TestOptions: TOS and ACK timeout reach the queue pair, and what cannot be set
-// is EINVAL.
+// TestOptions: TOS and ACK timeout reach the queue pair. Options that cannot be set are EINVAL.
 func TestOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -214,7 +213,8 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// TestNoListener: reason 8 for a connection, status 1 for a service.
+// TestNoListener: without a listener a connection is rejected with reason 8, a UD lookup with
+// status 1.
 func TestNoListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -237,8 +237,8 @@ func TestNoListener(t *testing.T) {
 	})
 }
 
-// TestUnreachable: a peer that does not answer is -110, for both services and
-// in both modes.
+// TestUnreachable: if the peer does not answer, the status is -110 (ETIMEDOUT), for RC and UD, and
+// Connect of a synchronous ID returns ETIMEDOUT.
 func TestUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -259,8 +259,8 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// TestOwnQP: an ID without a queue pair gets ConnectResponse; the program moves
-// its own with InitQPAttr and establishes.
+// TestOwnQP: an ID without a queue pair gets ConnectResponse. The program modifies its own queue
+// pair with the attributes of InitQPAttr and calls Establish.
 func TestOwnQP(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -307,7 +307,7 @@ func TestOwnQP(t *testing.T) {
 	})
 }
 
-// TestNotify: COMM_EST takes the place of the RTU.
+// TestNotify: Notify with COMM_EST establishes a connection whose RTU does not arrive.
 func TestNotify(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -326,7 +326,7 @@ func TestNotify(t *testing.T) {
 	})
 }
 
-// TestSimultaneous: both sides disconnect at once, each hears of it once.
+// TestSimultaneous: if both sides disconnect at once, each gets one Disconnected event.
 func TestSimultaneous(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
@@ -341,8 +341,8 @@ func TestSimultaneous(t *testing.T) {
 	})
 }
 
-// TestPeerDies: a peer that is gone costs a disconnect its retries, and the
-// status says so.
+// TestPeerDies: if the peer does not answer the DREQ, Disconnected arrives after the retries, with
+// status -110.
 func TestPeerDies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -357,7 +357,7 @@ func TestPeerDies(t *testing.T) {
 		check(t, req.ID.Accept(t.Context(), rdmacm.ConnParam{}))
 		next(t, cc, rdmacm.Established)
 		next(t, sc, rdmacm.Established)
-		check(t, sh.Devices()[0].SetAddrs([]netip.Addr{netip.MustParseAddr("10.0.0.77")})) // deaf
+		check(t, sh.Devices()[0].SetAddrs([]netip.Addr{netip.MustParseAddr("10.0.0.77")})) // the server no longer receives packets to 10.0.0.1
 		next(t, sc, rdmacm.AddrChange)
 		next(t, sc, rdmacm.AddrChange)
 		check(t, id.Disconnect(t.Context()))
@@ -368,7 +368,7 @@ func TestPeerDies(t *testing.T) {
 	})
 }
 
-// TestUC: the port space IB connects UC queue pairs, TCP does not.
+// TestUC: IDs of port space IB connect UC queue pairs; IDs of port space TCP refuse them.
 func TestUC(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := smallQP()
@@ -384,8 +384,8 @@ func TestUC(t *testing.T) {
 	})
 }
 
-// TestRedial: a request that nobody listens for is repeated for as long as the client is patient, and
-// no longer; not after the client has given up.
+// TestRedial: without a listener an ID repeats its request until the time of SetRedial has passed, or
+// until the program destroys the ID. If a listener appears in that time, the ID connects.
 func TestRedial(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

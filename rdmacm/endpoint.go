@@ -29,7 +29,7 @@ type AddrInfo struct {
 	PortSpace PortSpace   // in hints 0: TCP
 	QPType    roce.QPType // in hints 0: of the port space
 	Src, Dst  netip.AddrPort
-	Connect   []byte // private data in front of the program's
+	Connect   []byte // private data that Connect sends in front of the program's
 }
 
 // GetAddrInfo resolves a host name or address, and a port or service name, for

@@ -35,7 +35,7 @@ func twoHosts() (server, client *rdmacm.Host, done func()) {
 	return must(rdmacm.NewHost(a)), must(rdmacm.NewHost(b)), func() { a.Close(); b.Close() }
 }
 
-// Both ends with event channels: the calls return at once, events tell the rest.
+// Both ends use event channels: the calls return at once, and events report the outcome.
 func Example() {
 	ctx := context.Background()
 	server, client, done := twoHosts()
@@ -121,7 +121,7 @@ func ExampleHost_CreateEP() {
 	// Output: hello
 }
 
-// Datagrams: the service tells its queue pair, which is sent to without a
+// Datagrams: the client asks the service for its queue pair and sends to it without a
 // connection.
 func ExampleID_PostUDSend() {
 	ctx := context.Background()
@@ -152,7 +152,7 @@ func ExampleID_PostUDSend() {
 	// Output: hello
 }
 
-// A multicast group: members attach their queue pairs, anyone sends.
+// A multicast group: members attach their queue pairs to receive; a sender need not.
 func ExampleID_JoinMulticast() {
 	ctx := context.Background()
 	one, two, done := twoHosts()

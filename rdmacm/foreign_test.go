@@ -13,10 +13,11 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// Tests of what programs need that have queue pairs of their own and an event loop of their own, as
-// librdmacm has.
+// Tests for programs that have their own queue pairs and their own event loop, like librdmacm.so.1 of
+// cverbs.
 
-// TestEventLoop: NotifyFunc counts the events that TryNext finds, also when events are dropped.
+// TestEventLoop: the sum of the numbers that NotifyFunc reports is the number of pending events, also
+// when events are dropped or move to another channel.
 func TestEventLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newNetwork(t).host("10.0.0.1")
@@ -52,7 +53,7 @@ func TestEventLoop(t *testing.T) {
 		}
 		b.NotifyFunc(nil)
 		check(t, second.ResolveRoute(t.Context(), 0))
-		want("nobody asks", 0, 1)
+		want("after NotifyFunc(nil)", 0, 1)
 		check(t, b.Close())
 		if _, ok := b.TryNext(); ok {
 			t.Error("event of a closed channel")
@@ -60,7 +61,7 @@ func TestEventLoop(t *testing.T) {
 	})
 }
 
-// TestRejectFor: the peer gets to see the reason.
+// TestRejectFor: the peer gets the reason and the private data.
 func TestRejectFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -159,9 +159,9 @@ func (h *Host) bind(b *binding, rnd uint64) error {
 	return fail("bind", syscall.EADDRNOTAVAIL, "all ports from %d to %d are taken", ephemeralLow, ephemeralHigh)
 }
 
-// ours returns a function that reports whether this process may choose a port, on an address
-// that processes share. For several shared addresses there may be no port for which it returns
-// true.
+// ours returns a function that reports whether this process may choose a port, if processes
+// share the address. With several shared addresses the function may return false for every
+// port.
 func (h *Host) ours(addr netip.Addr) func(port uint16) bool {
 	var agents []*gsi.Agent
 	for _, d := range h.devices {
@@ -174,9 +174,9 @@ func (h *Host) ours(addr netip.Addr) func(port uint16) bool {
 	}
 }
 
-// conflict returns why a port cannot be shared with the IDs that have it: EADDRNOTAVAIL if
-// either side is bound to a wildcard, EADDRINUSE if both have the same address. Linux:
-// cma_check_port.
+// conflict returns an error if b cannot share its port with the other IDs of the port:
+// EADDRNOTAVAIL if either side is bound to a wildcard, EADDRINUSE if both have the same
+// address. Linux: cma_check_port.
 func (h *Host) conflict(b *binding, reuse bool) error {
 	for _, o := range h.ports[b.key] {
 		switch {

@@ -26,7 +26,7 @@ func TestEventNames(t *testing.T) {
 	}
 }
 
-// TestPortSpaces: RoCE has three.
+// TestPortSpaces: the port spaces TCP, UDP and IB are accepted, others are EINVAL.
 func TestPortSpaces(t *testing.T) {
 	h := newNetwork(t).host("10.0.0.1")
 	for ps, want := range map[rdmacm.PortSpace]error{rdmacm.TCP: nil, rdmacm.UDP: nil, rdmacm.IB: nil, cm.PortSpaceIPoIB: syscall.EINVAL, 0: syscall.EINVAL} {
@@ -37,7 +37,7 @@ func TestPortSpaces(t *testing.T) {
 	wantErr(t, "no devices", err, syscall.ENODEV)
 }
 
-// TestBind: who may have which port. Each row binds first, then second.
+// TestBind: the rules for two IDs that bind to the same port. Each row binds first, then second.
 func TestBind(t *testing.T) {
 	type bind struct {
 		ps    rdmacm.PortSpace
@@ -93,7 +93,8 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestBindAddresses: of the host, of a device, picked, or refused.
+// TestBindAddresses: an ID binds to a wildcard or to an address of a device; port 0 chooses a port.
+// Other addresses are refused.
 func TestBindAddresses(t *testing.T) {
 	h := newNetwork(t).host("10.0.0.1", "fd00::1")
 	for addr, want := range map[string]error{"10.0.0.9:1": syscall.EADDRNOTAVAIL, "224.0.0.5:1": syscall.EADDRNOTAVAIL,
@@ -112,8 +113,8 @@ func TestBindAddresses(t *testing.T) {
 	wantErr(t, "no address", ok(h.CreateID(nil, rdmacm.TCP, nil))(t).Bind(netip.AddrPort{}), syscall.EAFNOSUPPORT)
 }
 
-// TestListenUnbound: an ID without an address gets any, and a port; listening
-// twice is EINVAL; a listener of the device is in the way.
+// TestListenUnbound: an ID without an address listens on a wildcard and a chosen port. Listening
+// twice is EINVAL. If the device itself listens on the port, Listen fails with EADDRINUSE.
 func TestListenUnbound(t *testing.T) {
 	h := newNetwork(t).host("10.0.0.1")
 	id := ok(h.CreateID(nil, rdmacm.TCP, nil))(t)
@@ -130,7 +131,7 @@ func TestListenUnbound(t *testing.T) {
 	check(t, other.Listen(0))
 }
 
-// TestWrongState: calls that do not fit are EINVAL and change nothing.
+// TestWrongState: a call that does not fit the state of the ID is EINVAL.
 func TestWrongState(t *testing.T) {
 	n := newNetwork(t)
 	h := n.host("10.0.0.1")
@@ -202,8 +203,8 @@ func TestWrongState(t *testing.T) {
 	}
 }
 
-// TestResolveErrors: at once without a route, by an event when nobody answers;
-// then again.
+// TestResolveErrors: without a route ResolveAddr fails at once. If the neighbour does not answer,
+// the event AddrError follows, after which ResolveAddr may be called again.
 func TestResolveErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -244,8 +245,7 @@ func (stuck) Resolve(ctx context.Context, _, _ netip.Addr) (roce.Neighbour, erro
 	return roce.Neighbour{}, ctx.Err()
 }
 
-// TestResolveTimeout: the event comes when the time is over; Destroy does not
-// wait for it.
+// TestResolveTimeout: AddrError arrives when the timeout has passed. Destroy does not wait for it.
 func TestResolveTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := hostOf(t, newNetwork(t).device(roce.Config{Options: roce.Options{Resolver: stuck{}}}, "10.0.0.2"))
@@ -266,8 +266,8 @@ func TestResolveTimeout(t *testing.T) {
 	})
 }
 
-// TestDestroy: events nobody took vanish, requests among them are rejected, the
-// port is free.
+// TestDestroy: destroying a listener drops its pending events, rejects the requests among them, and
+// frees the port.
 func TestDestroy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -278,7 +278,7 @@ func TestDestroy(t *testing.T) {
 			id := resolved(t, ch, cc, ps, "10.0.0.1:7471")
 			check(t, id.CreateQP(nil, smallQP()))
 			check(t, id.Connect(t.Context(), rdmacm.ConnParam{}))
-			time.Sleep(time.Millisecond) // the request is there
+			time.Sleep(time.Millisecond) // the request arrives
 			check(t, l.Destroy())
 			wantErr(t, "destroy again", l.Destroy(), roce.ErrClosed)
 			checkRefusal(t, ps, ok(cc.Next(within(t)))(t), make([]byte, map[rdmacm.PortSpace]int{rdmacm.TCP: 148, rdmacm.UDP: 136}[ps]))
@@ -289,8 +289,8 @@ func TestDestroy(t *testing.T) {
 	})
 }
 
-// TestDestroyConnecting: the peer of an ID that is destroyed while it connects
-// hears of it.
+// TestDestroyConnecting: if an ID is destroyed while it connects, the server gets Rejected with
+// reason timeout.
 func TestDestroyConnecting(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -310,7 +310,7 @@ func TestDestroyConnecting(t *testing.T) {
 	})
 }
 
-// TestMigrate: events that nobody took move along; without a channel the ID is
+// TestMigrate: pending events move to the new channel. With a nil channel the ID becomes
 // synchronous.
 func TestMigrate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -339,8 +339,8 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// TestDeviceRemoval: the IDs of a device that is closed hear of it, others do
-// not.
+// TestDeviceRemoval: when a device is closed, its IDs get DeviceRemoval; IDs of another device, or
+// of no device, do not.
 func TestDeviceRemoval(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -364,8 +364,8 @@ func TestDeviceRemoval(t *testing.T) {
 	})
 }
 
-// TestTwoDevices: the device of an ID is chosen by its address or the peer's,
-// and a wildcard listener is on both.
+// TestTwoDevices: the local address or the peer's address determines the device of an ID. A wildcard
+// listener receives requests on both devices.
 func TestTwoDevices(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		left, right := newNetwork(t), newNetwork(t)
@@ -396,8 +396,8 @@ func TestTwoDevices(t *testing.T) {
 	})
 }
 
-// TestHostClose: Close leaves the regions of a default domain to the program, and the domain
-// goes with the last of them.
+// TestHostClose: Close does not close the regions of a default domain. The domain is freed with the
+// last of them.
 func TestHostClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -412,8 +412,8 @@ func TestHostClose(t *testing.T) {
 	})
 }
 
-// TestCreateQPUntilItFits asks for a queue pair with fewer work requests until it succeeds, as the driver of LNet does.
-// An ID whose queue pair was refused is as before, and connects with the one that it gets.
+// TestCreateQPUntilItFits requests queue pairs with fewer and fewer work requests until one is accepted, as the driver
+// of LNet does. A refused CreateQP does not change the ID, which then connects with the accepted queue pair.
 func TestCreateQPUntilItFits(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.host("10.0.0.1"), n.host("10.0.0.2")

@@ -17,19 +17,19 @@ import (
 
 var connections = flag.Int("connections", 1000, "connections of TestConnections")
 
-// TestConnections sets connections up, all at once, and tears them down. Nothing
-// is left: no goroutine, no connection, queue pair or port, no memory to speak of.
+// TestConnections makes many connections at once and ends them. No goroutine, connection, queue
+// pair or port is left, and memory does not grow from round to round.
 func TestConnections(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		devices := []*roce.Device{n.device(roce.Config{}, "10.0.0.1"), n.device(roce.Config{}, "10.0.0.2")}
 		sh, ch := hostOf(t, devices[0]), hostOf(t, devices[1])
-		ctx := t.Context()                  // the bubble's time passes quickly
-		storm(ctx, t, sh, ch, *connections) // maps and queues keep room for the next peak
-		time.Sleep(time.Minute)             // of the bubble: timewait is over
+		ctx := t.Context()
+		storm(ctx, t, sh, ch, *connections) // grows maps and queues, which keep their capacity
+		time.Sleep(time.Minute)             // simulated time: timewait ends
 		goroutines, heap := runtime.NumGoroutine(), inUse()
-		// What is kept for the next peak depends on how high that was, which depends
-		// on the scheduler. A leak takes more every time.
+		// Maps and queues keep the capacity of their largest size, which depends on
+		// the scheduler. A leak takes more memory in every round.
 		grown := true
 		for round := 0; round < 6 && grown; round++ {
 			storm(ctx, t, sh, ch, *connections)
@@ -39,7 +39,7 @@ func TestConnections(t *testing.T) {
 			heap = max(heap, now)
 		}
 		if grown {
-			t.Errorf("every round takes more memory, %d bytes by now", heap)
+			t.Errorf("every round takes more memory, %d bytes now", heap)
 		}
 		if now := runtime.NumGoroutine(); now > goroutines {
 			t.Errorf("%d goroutines, there were %d", now, goroutines)
@@ -118,9 +118,8 @@ func stormServer(ctx context.Context, c *rdmacm.Channel, n int) error {
 	return nil
 }
 
-// TestFlood: a flood of requests that nobody answers takes no more than the
-// backlog, connections go on to work, and the next request is served when there
-// is room.
+// TestFlood: the program does not answer a flood of requests. No more requests than the backlog
+// wait, connections continue to work, and when there is room the next requests are served.
 func TestFlood(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := connected(t, rdmacm.TCP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
@@ -142,16 +141,16 @@ func TestFlood(t *testing.T) {
 		for range backlog {
 			check(t, next(t, fc, rdmacm.ConnectRequest).ID.Destroy())
 		}
-		for range backlog { // those that come again
+		for range backlog { // requests that their senders repeat
 			check(t, next(t, fc, rdmacm.ConnectRequest).ID.Destroy())
 		}
 		transfer(t, p.server, p.client)
 	})
 }
 
-// TestRestart: a peer that has lost its connections and comes back with the same
-// queue pair number is told that the old one is stale; that one is ended, and the
-// next attempt works.
+// TestRestart: a client restarts without its connections and connects with the same queue pair
+// number. The server rejects the request as stale and ends the old connection. The next attempt
+// succeeds.
 func TestRestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -173,7 +172,7 @@ func TestRestart(t *testing.T) {
 		next(t, cc, rdmacm.ConnectResponse)
 		check(t, old.Establish(t.Context()))
 		next(t, sc, rdmacm.Established)
-		// The same node again, at its old address, without its memory.
+		// The same node after a restart: same address and GUID, but without its connections.
 		check(t, port.Close())
 		again := hostOf(t, n.device(roce.Config{Ports: []link.Port{plug()}, Options: roce.Options{GUID: 5}}, "10.0.0.2"))
 		ac := again.NewChannel()
@@ -182,15 +181,15 @@ func TestRestart(t *testing.T) {
 		if ev := next(t, ac, rdmacm.Rejected); ev.Status != int(cm.RejectStaleConn) {
 			t.Errorf("%v", ev)
 		}
-		next(t, sc, rdmacm.Disconnected) // the new one knows nothing of the connection, and says so
+		next(t, sc, rdmacm.Disconnected) // the server has sent a DREQ for the old connection, and the new client has confirmed it
 		id = resolved(t, again, ac, rdmacm.TCP, "10.0.0.1:7471")
 		check(t, id.Connect(t.Context(), rdmacm.ConnParam{QPN: 77}))
 		next(t, sc, rdmacm.ConnectRequest)
 	})
 }
 
-// TestRequestsThatAreOver: requests that their peers give up, or that the program
-// leaves too long, do not pile up while it takes no events, and are not handed out.
+// TestRequestsThatAreOver: while the program takes no events, its peers give up their requests. The
+// IDs of these requests are destroyed, and the program does not get their events.
 func TestRequestsThatAreOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// TestSynchronous: CreateEP, GetRequest and the blocking calls, on background
-// and on polled devices.
+// TestSynchronous: a client and a server connect by CreateEP, GetRequest and the blocking calls, on
+// background and on polled devices.
 func TestSynchronous(t *testing.T) {
 	for name, polled := range map[string]bool{"background": false, "polled": true} {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestSynchronous(t *testing.T) {
 				t.Errorf("received %q, %v", buf, wc.Status)
 			}
 			check(t, id.Disconnect(ctx))
-			check(t, id.Disconnect(ctx)) // over
+			check(t, id.Disconnect(ctx)) // the connection has ended: does nothing
 			check(t, <-served)
 			check(t, m.Close())
 			check(t, id.DestroyEP())
@@ -94,7 +94,8 @@ func TestSynchronousRefusal(t *testing.T) {
 	})
 }
 
-// TestDatagrams: a service is looked up, and what comes back suffices to send.
+// TestDatagrams: the client looks up the queue pair of a UD service, and sends with the address,
+// number and Q_Key of the answer.
 func TestDatagrams(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := connected(t, rdmacm.UDP, smallQP(), rdmacm.ConnParam{}, rdmacm.ConnParam{})
@@ -119,8 +120,8 @@ func TestDatagrams(t *testing.T) {
 	})
 }
 
-// TestForeignQKey: a service whose Q_Key is not that of the port space cannot
-// be talked to with the ID's queue pair.
+// TestForeignQKey: if a service has another Q_Key than UDPQKey, an ID with its own queue pair gets
+// AddrError; an ID without one gets the Q_Key.
 func TestForeignQKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -150,7 +151,7 @@ func TestForeignQKey(t *testing.T) {
 	})
 }
 
-// membership counts who is in which group.
+// membership counts the joins of each group.
 type membership map[netip.Addr]int
 
 func (m membership) Join(g netip.Addr) (func() error, error) {
@@ -158,8 +159,8 @@ func (m membership) Join(g netip.Addr) (func() error, error) {
 	return func() error { m[g]--; return nil }, nil
 }
 
-// TestMulticast: joining attaches the queue pair and tells the network, leaving
-// undoes both; destroying leaves.
+// TestMulticast: joining attaches the queue pair and makes the host join the group; leaving undoes
+// both. Destroying the ID also leaves the group.
 func TestMulticast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -225,7 +226,7 @@ func TestMulticast(t *testing.T) {
 	})
 }
 
-// TestSRQ: the receives of an ID with a shared receive queue come from it.
+// TestSRQ: the queue pair of an ID uses the shared receive queue of the ID.
 func TestSRQ(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newNetwork(t).host("10.0.0.1")

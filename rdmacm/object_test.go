@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// TestErrorsNameTheID: the error of every refused call on an ID says which one it was, also if a
-// lower package refused.
+// TestErrorsNameTheID: the error of every refused call on an ID names the ID, even if a lower
+// package refused the call.
 func TestErrorsNameTheID(t *testing.T) {
 	h := newNetwork(t).host("10.0.0.1")
 	id := ok(h.CreateID(nil, rdmacm.TCP, nil))(t)

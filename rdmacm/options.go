@@ -42,10 +42,10 @@ func (id *ID) SetAckTimeout(t uint8) error {
 	return id.set("set ack timeout", nil, func(o *options) { o.ackTimeout = t })
 }
 
-// SetRedial makes Connect repeat a request for a time d if the peer refuses it because nobody
-// listens at the port (RejectInvalidServiceID), and if the queue pair is the program's
-// (ConnParam.QPN). The kernel does not repeat requests. But it takes so long to set up a connection
-// that a server which stops listening for a moment, like perftest's, listens again by then.
+// SetRedial makes Connect repeat a refused request for a time d, if the peer has no listener at the
+// port (RejectInvalidServiceID) and the queue pair is the program's (ConnParam.QPN). The kernel does
+// not repeat requests. But a client of the kernel takes so long to set up a connection that a server
+// which stops listening for a moment, like perftest's, listens again by then.
 func (id *ID) SetRedial(d time.Duration) error {
 	return id.set("set redial", nil, func(o *options) { o.redial = d })
 }

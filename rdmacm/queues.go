@@ -89,7 +89,7 @@ const lateAccess = roce.DefaultQPAccess
 
 func initQP(d *roce.Device, q *roce.QP, t roce.QPType) error {
 	if t != roce.UD {
-		return q.Init(roce.RemoteWrite, 0) // later also lateAccess
+		return q.Init(roce.RemoteWrite, 0) // lateAccess is added when READs are granted
 	}
 	if err := q.Init(0, UDPQKey); err != nil {
 		return err

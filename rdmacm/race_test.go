@@ -2,5 +2,5 @@
 
 package rdmacm_test
 
-// raceDetector keeps memory of its own, which no test can count.
+// raceDetector is true under the race detector, whose own memory makes measurements of memory useless.
 const raceDetector = true

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// once is a resolver whose neighbours answer once, and then are slow.
+// once is a resolver whose neighbours answer the first request at once, and later ones slowly.
 type once struct {
 	mu    sync.Mutex
 	asked map[netip.Addr]bool
@@ -28,8 +28,8 @@ func (o *once) Resolve(_ context.Context, _, dst netip.Addr) (roce.Neighbour, er
 	return roce.Neighbour{MAC: roce.DerivedMAC(dst)}, nil
 }
 
-// TestNextDoesNotResolve: taking an event does not wait for a neighbour that the ID has
-// found already: the events of all other IDs of the channel would wait behind it.
+// TestNextDoesNotResolve: Next does not resolve again a neighbour that the ID has already found.
+// Otherwise the events of all other IDs of the channel would have to wait.
 func TestNextDoesNotResolve(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -47,13 +47,14 @@ func TestNextDoesNotResolve(t *testing.T) {
 			}
 		}()
 		next(t, c, rdmacm.Established)
-		if took := time.Since(began); took >= time.Second { // of the test's own time
+		if took := time.Since(began); took >= time.Second { // simulated time
 			t.Errorf("the event took %v", took)
 		}
 	})
 }
 
-// TestBindLoopback: the address of this host that no device has means any, and that of a device is one.
+// TestBindLoopback: a loopback address that no device has means a wildcard. A loopback address of a device is an
+// ordinary address.
 func TestBindLoopback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -72,7 +73,7 @@ func TestBindLoopback(t *testing.T) {
 	})
 }
 
-// TestResolveLoopback: devices on the loopback reach others there.
+// TestResolveLoopback: a device with a loopback address reaches another one.
 func TestResolveLoopback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)

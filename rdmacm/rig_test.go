@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bubble runs f with a time of its own, in which nothing takes time but
-// waiting.
+// bubble runs f in simulated time (testing/synctest).
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
 func ok[T any](v T, err error) func(testing.TB) T {
@@ -71,7 +70,7 @@ type network struct {
 
 func newNetwork(t testing.TB) *network { return &network{t, mem.NewHub(mem.Config{MTU: 4200})} }
 
-// device opens a device with addresses, which it is reached at by its first.
+// device opens a device with addresses. Its port has the name and the Ethernet address of the first address.
 func (n *network) device(c roce.Config, addrs ...string) *roce.Device {
 	n.t.Helper()
 	for _, a := range addrs {
@@ -98,7 +97,7 @@ func hostOf(t testing.TB, devices ...*roce.Device) *rdmacm.Host {
 	return h
 }
 
-// within bounds the patience of a test.
+// within returns a context that bounds the time of a test.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -128,7 +127,7 @@ func next(t testing.TB, c *rdmacm.Channel, want rdmacm.EventType) *rdmacm.Event 
 	return ev
 }
 
-// none makes sure that there is no event. Only in a bubble.
+// none fails the test if an event arrives. It works only in a bubble.
 func none(t testing.TB, c *rdmacm.Channel) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -167,7 +166,7 @@ type pair struct {
 	clientH, serverH *rdmacm.Host
 }
 
-// connected makes a pair, asynchronously and step by step.
+// connected makes a pair of asynchronous IDs on two hosts.
 func connected(t testing.TB, ps rdmacm.PortSpace, config roce.QPConfig, cp, ap rdmacm.ConnParam) *pair {
 	t.Helper()
 	n := newNetwork(t)
@@ -178,8 +177,8 @@ func connected(t testing.TB, ps rdmacm.PortSpace, config roce.QPConfig, cp, ap r
 	})
 }
 
-// join makes a pair of two hosts. prepare gets the request ready to be accepted with
-// the parameters it returns.
+// join makes a pair on two hosts. prepare prepares the ID of the request, and returns the parameters
+// with which join accepts the request.
 func join(t testing.TB, ps rdmacm.PortSpace, server, client *rdmacm.Host, config roce.QPConfig, cp rdmacm.ConnParam,
 	prepare func(*rdmacm.ID) rdmacm.ConnParam) *pair {
 	t.Helper()
