@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// Messages that the peer has received, and acknowledged before the connection broke for another reason, are not
-// reported as missed.
+// If the peer acknowledged all messages before the connection broke for another reason, Close does not report missed
+// messages.
 func TestDisconnectAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		da, db := tooltest.Pair(t, fault.Config{})
@@ -38,7 +38,7 @@ func TestDisconnectAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := client.Write(t.Context(), token, 0, []byte("refused")); err == nil {
-			t.Fatal("the peer's memory was taken back, and a Write succeeds")
+			t.Fatal("the export is closed, but a Write to it succeeds")
 		}
 		<-client.Done()
 		if err := client.Close(); err != nil {
@@ -47,12 +47,12 @@ func TestDisconnectAcknowledged(t *testing.T) {
 	})
 }
 
-// breakable is a connection that a test breaks. The client has exported memory and taken it back.
+// breakable is a connection that a test breaks. token is of an export that the client has closed.
 type breakable struct {
 	device         *roce.Device // the client's
 	server, client *message.Conn
 	token          message.Token
-	cut            *atomic.Bool // the network loses everything
+	cut            *atomic.Bool // the network loses every packet
 }
 
 func newBreakable(t *testing.T) *breakable {
@@ -72,7 +72,8 @@ func newBreakable(t *testing.T) *breakable {
 	return b
 }
 
-// send sends some messages. If the peer is to acknowledge them, send returns a minute after it has.
+// send sends some messages. With acked set the peer receives and acknowledges them, and send returns a minute later.
+// Otherwise the network loses them.
 func (b *breakable) send(t *testing.T, acked bool) {
 	t.Helper()
 	b.cut.Store(!acked)
@@ -95,7 +96,8 @@ func (b *breakable) send(t *testing.T, acked bool) {
 	}
 }
 
-// Close and Disconnect report as missed what the peer has not acknowledged when the connection breaks, and nothing else.
+// When a connection has broken, Close and Disconnect report missed messages only if the peer has not acknowledged all
+// messages.
 func TestEndAfterBreak(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -108,7 +110,7 @@ func TestEndAfterBreak(t *testing.T) {
 		{"device being closed, not acknowledged", false, func(t *testing.T, b *breakable) { go b.device.Close() }},
 		{"memory taken back, acknowledged", true, func(t *testing.T, b *breakable) {
 			if err := b.server.Write(t.Context(), b.token, 0, []byte("refused")); err == nil {
-				t.Error("the memory was taken back, and the peer's Write succeeds")
+				t.Error("the export is closed, but the peer's Write succeeds")
 			}
 			<-b.client.Done()
 		}},

@@ -63,7 +63,7 @@ type op struct {
 	done     chan outcome // receives the outcome, has capacity for it; nil: no call waits, the slot becomes free
 	credits  bool         // the message only returns credits
 	last     bool         // the work request of settle
-	quiet    uint64       // Conn.posted at its post: those messages have completed when it has
+	quiet    uint64       // Conn.posted when it was posted: its completion covers the unsignaled messages up to there
 }
 
 // outcome is the result of a work request. The receiver of the outcome owns

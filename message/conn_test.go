@@ -93,7 +93,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A sender waits for the receiver, and not beyond its context.
+// Send waits while the receiver has no room, but not after its context has ended.
 func TestBackpressure(t *testing.T) {
 	a, b := connect(t, fault.Config{}, message.Config{Depth: 4})
 	for i := range 4 {
@@ -189,7 +189,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What a token does not allow is refused here and the connection lives on.
+// If a token does not allow an access, the call fails without asking the peer, and the connection stays.
 func TestTokenRefused(t *testing.T) {
 	a, b := connect(t, fault.Config{}, message.Config{})
 	e, err := a.Export(make([]byte, 64), message.Read)
@@ -215,14 +215,14 @@ func TestTokenRefused(t *testing.T) {
 		t.Errorf("atomic on what is exported for reading: %v", err)
 	}
 	if err := b.Read(t.Context(), token, 0, buf); err != nil {
-		t.Errorf("the connection should live: %v", err)
+		t.Errorf("the connection should still work: %v", err)
 	}
 	if _, err := a.Export(buf, 0); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("export for nothing: %v", err)
 	}
 }
 
-// A context that ends leaves nothing behind: the connection works, and closes.
+// After a canceled call the connection still works.
 func TestCancel(t *testing.T) {
 	a, b := connect(t, fault.Config{}, message.Config{Transfers: 2})
 	e, err := a.Export(make([]byte, 1<<20), message.ReadWrite)
@@ -330,7 +330,7 @@ func TestCloseWakes(t *testing.T) {
 	}
 }
 
-// A peer that speaks something else is told so, on both sides.
+// Both sides refuse a peer that uses another protocol.
 func TestForeignPeer(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	l, err := message.Listen(a, tooltest.Server4+":0", message.Config{})

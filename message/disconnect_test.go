@@ -13,8 +13,7 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// Two goroutines that end a connection share its messages in flight: each returns when the peer
-// has them.
+// If two goroutines call Disconnect, each call returns when the peer has all messages in flight.
 func TestDisconnectTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := fault.Config{Tx: fault.Rates{Delay: 1}, DelayTime: 10 * time.Millisecond}

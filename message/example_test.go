@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// A server counts for its client: it exports a counter, sends its token, and the
-// client adds to it without the server taking part.
+// A server exports a counter and sends its token. The client adds to the counter; the server's
+// program does nothing for this.
 func Example() {
 	ctx := context.Background()
 	hub := mem.NewHub(mem.Config{})

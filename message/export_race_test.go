@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// Close gives everything back while others export memory and close exports.
+// Close frees all objects while other goroutines export memory and close exports.
 func TestCloseDuringExport(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	for range 100 {

@@ -46,10 +46,10 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzPeer lets a peer that speaks verbs do what a script says, while the program uses
-// the connection: messages with credits it has not, immediates and lengths of any kind,
-// any other operation on what is exported. Whatever it does, no call hangs, nothing
-// panics, memory is bounded, and memory that was not exported stays as it was.
+// FuzzPeer makes a peer that uses verbs follow a script, while the program uses the connection:
+// the peer sends messages without credits, with any immediates and lengths, and posts any other
+// operation on the exported memory. With every script no call hangs, nothing panics, memory is
+// bounded, and memory that is not exported does not change.
 func FuzzPeer(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{64, 4, 64, 0, 5, 0, 1, 4, 1, 0, 0, 130, 2, 6, 7, 8, 3, 9, 10, 11, 12})
@@ -58,7 +58,7 @@ func FuzzPeer(f *testing.F) {
 	tooltest.Fuzz(f, fuzzPeer)
 }
 
-// The same with scripts of chance.
+// The same with random scripts.
 func TestHostilePeers(t *testing.T) { tooltest.Random(t, fuzzPeer) }
 
 func fuzzPeer(t *testing.T, script tooltest.Script) {
@@ -92,7 +92,7 @@ func abuse(t *testing.T, s *tooltest.Script, victim *Conn, peer *tooltest.Peer) 
 		t.Fatal(err)
 	}
 	exported := tooltest.Area{Addr: e.token.addr, Key: e.token.key, Len: uint32(e.token.length)}
-	inside := tooltest.Area{Addr: victim.rmr.Addr(), Key: victim.rmr.RKey(), Len: uint32(len(victim.rbuf))} // which it was not told
+	inside := tooltest.Area{Addr: victim.rmr.Addr(), Key: victim.rmr.RKey(), Len: uint32(len(victim.rbuf))} // the receive buffer, which is not exported
 	buf := make([]byte, 4096)
 	for len(*s) > 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

@@ -19,14 +19,14 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// hello is the private data of a peer that says what it likes.
+// hello is the private data of a peer, with any depth and limit.
 func hello(depth, limit uint32) []byte {
 	b := binary.BigEndian.AppendUint32([]byte("rmg\x01"), depth)
 	return binary.BigEndian.AppendUint32(b, limit)
 }
 
-// stranger connects a queue pair of its own to a message listener. It receives
-// into a region that is returned, and has posted receives.
+// stranger connects a queue pair of the test, with private data says, to a message listener. The
+// queue pair has posted receives, whose memory is the returned region.
 func stranger(t *testing.T, a, b *roce.Device, cfg message.Config, says []byte) (victim *message.Conn, conn *roce.Conn, mr *roce.MR) {
 	t.Helper()
 	l, err := message.Listen(a, tooltest.Server4+":0", cfg)
@@ -72,7 +72,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// What a peer says it takes bounds messages and costs no memory.
+// The message limit of a peer bounds sent messages, but makes this side allocate nothing.
 func TestPeerLimitCostsNothing(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	if n := allocated(func() {
@@ -88,7 +88,7 @@ func TestPeerLimitCostsNothing(t *testing.T) {
 	}
 }
 
-// A configuration whose buffers no address space has is refused.
+// A configuration whose buffers do not fit into any address space is refused.
 func TestConfigTooLarge(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
 	_, err := message.Listen(a, tooltest.Server4+":0", message.Config{MaxMessage: 1 << 30, Depth: 1 << 12})
@@ -100,8 +100,8 @@ func TestConfigTooLarge(t *testing.T) {
 	}
 }
 
-// Receives that are too short lose nothing and change no order, however many
-// wait at a time.
+// A Recv with a buffer that is too short loses no message and does not change their order, even if
+// many such calls wait at the same time.
 func TestShortReceives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := connect(t, fault.Config{}, message.Config{})
@@ -131,7 +131,7 @@ func TestShortReceives(t *testing.T) {
 	})
 }
 
-// A receiver that waits is woken even if the one before it left the message.
+// If a Recv with a short buffer leaves the message, the next waiting Recv is woken.
 func TestShortReceiveWakesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := connect(t, fault.Config{}, message.Config{})
@@ -162,8 +162,8 @@ func TestShortReceiveWakesOthers(t *testing.T) {
 	})
 }
 
-// A peer may write with an immediate into what is exported to it. That is no
-// message, however long it is.
+// A peer may WRITE with immediate data into exported memory. Its completion is not taken for a
+// message: the connection ends with EPROTO.
 func TestImmediateWriteIsNoMessage(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	victim, conn, mr := stranger(t, a, b, message.Config{MaxMessage: 64}, hello(4, 64))
@@ -183,8 +183,8 @@ func TestImmediateWriteIsNoMessage(t *testing.T) {
 	}
 }
 
-// A peer that returns a credit nobody used cannot hold up a Send beyond its
-// context.
+// If a peer returns more credits than messages were sent, the connection ends with EPROTO, and Send
+// does not hang.
 func TestStrayCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
@@ -202,7 +202,7 @@ func TestStrayCredit(t *testing.T) {
 	})
 }
 
-// Close ends transfers that wait, also when the peer never answers.
+// Close ends waiting transfers even if the peer never answers.
 func TestCloseEndsTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
@@ -231,7 +231,7 @@ func TestSecondCloseReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})
 		victim, conn, _ := stranger(t, a, b, message.Config{}, hello(200, 64))
-		for range 64 { // the peer takes no more: the last wait for receives it never posts
+		for range 64 { // the peer has 64 receives and never posts more
 			if err := victim.Send(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -254,7 +254,7 @@ func TestSecondCloseReturns(t *testing.T) {
 	})
 }
 
-// A listener whose device is closed says so.
+// Accept returns an error when the device of the listener is closed.
 func TestAcceptOnClosedDevice(t *testing.T) {
 	a, _ := tooltest.Pair(t, fault.Config{})
 	l, err := message.Listen(a, tooltest.Server4+":0", message.Config{})

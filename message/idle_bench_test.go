@@ -13,8 +13,8 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// BenchmarkIdleConnection: memory of a connection on which nothing happens, an end, and the time of a round trip on
-// another connection of the device before there are any and afterwards. A connection is an iteration:
+// BenchmarkIdleConnection measures the memory of an idle connection at each end, and the time of a round trip on another
+// connection of the device, without and with the idle connections. Each iteration makes one idle connection:
 //
 //	go test ./message -run '^$' -bench IdleConnection -benchtime 100000x
 func BenchmarkIdleConnection(b *testing.B) {

@@ -12,7 +12,8 @@ import (
 	"github.com/goroce/roce/message"
 )
 
-// Messages that are answered cost no acknowledgements of their own, and Close waits for those that nobody answers.
+// If the peer answers messages, they need no separate acknowledgements. Disconnect waits until messages without an answer
+// are acknowledged.
 func TestFewAcknowledgements(t *testing.T) {
 	for _, depth := range []int{1, 3, 32} {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { fewAcknowledgements(t, depth) }) })
@@ -50,8 +51,8 @@ func fewAcknowledgements(t *testing.T, depth int) {
 		}
 	}
 	after := b.Counters()
-	// Two packets make a round trip. With an acknowledgement for each they are four. A peer with room for few messages
-	// returns credits with messages of their own.
+	// A round trip has two packets; with an acknowledgement for each it would have four. A peer with room for few messages
+	// returns credits in separate messages.
 	if n := after.SentPkts + after.RcvdPkts - before.SentPkts - before.RcvdPkts; depth >= 4 && n > 3*trips {
 		t.Errorf("%d packets in %d round trips", n, trips)
 	}
@@ -65,7 +66,7 @@ func fewAcknowledgements(t *testing.T, depth int) {
 	if err := client.Disconnect(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > time.Second { // of the bubble: nobody waits for a time limit
+	if took := time.Since(began); took > time.Second { // simulated time
 		t.Errorf("Disconnect waited for %v", took)
 	}
 	for i := range last {

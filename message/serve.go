@@ -221,9 +221,9 @@ func (c *Conn) flush(ctx context.Context) error {
 	return c.undelivered()
 }
 
-// settle waits, if the connection broke, until it is known of every message whether the peer has acknowledged it. The queue
-// pair flushes unacknowledged messages, but an unsignaled message that was acknowledged has no completion. So settle posts
-// one more work request. When that is flushed, too, all messages before it have completed.
+// settle does nothing unless the connection broke. Then it waits until it is clear for each message whether the peer has
+// acknowledged it. The queue pair flushes unacknowledged messages, but an unsignaled message that was acknowledged has no
+// completion. So settle posts one more work request. When that is flushed, too, all messages before it have completed.
 func (c *Conn) settle(ctx context.Context) error {
 	c.mu.Lock()
 	if !c.failed() {
@@ -247,7 +247,8 @@ func (c *Conn) settle(ctx context.Context) error {
 	return nil
 }
 
-// failed reports whether the connection is over, other than because an end closed it. Called with the state locked.
+// failed reports whether the connection broke. It returns false while the connection lasts, and if either end closed it. Called
+// with the state locked.
 func (c *Conn) failed() bool { return c.err != nil && c.err != io.EOF && c.err != errClosed }
 
 // drain makes every message signaled, and requests a completion for earlier unsignaled ones. With on unset, messages may

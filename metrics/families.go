@@ -28,18 +28,18 @@ func counter(name, help string, value func(c *roce.Counters) uint64) family {
 
 // families are all metrics except roce_device_info. Each counter of a device is in exactly one of them.
 var families = []family{
-	{"roce_protocol_events_total", "Events of all queue pairs, by the name that rxe of Linux gives the counter (hw_counters), or one in its style.",
+	{"roce_protocol_events_total", "Events of all queue pairs. Label counter is the name of the counter in rxe's hw_counters, or a name in their style.",
 		[]string{"counter"}, prometheus.CounterValue, protocolEvents},
 	{"roce_receive_drops_total", "Packets that were dropped before they reached a queue pair, by the first check that they failed.",
 		[]string{"reason"}, prometheus.CounterValue, drops},
 	counter("roce_link_receive_packets_total", "Packets that the ports received.", func(c *roce.Counters) uint64 { return c.Link.RxPackets }),
 	counter("roce_link_receive_bytes_total", "Bytes of the frames that the ports received.", func(c *roce.Counters) uint64 { return c.Link.RxBytes }),
-	counter("roce_link_receive_batches_total", "Receives of the ports that brought at least one packet.", func(c *roce.Counters) uint64 { return c.Link.RxBatches }),
+	counter("roce_link_receive_batches_total", "Receive calls of the ports that returned at least one packet.", func(c *roce.Counters) uint64 { return c.Link.RxBatches }),
 	counter("roce_link_transmit_packets_total", "Packets that the ports sent.", func(c *roce.Counters) uint64 { return c.Link.TxPackets }),
 	counter("roce_link_transmit_bytes_total", "Bytes of the frames that the ports sent.", func(c *roce.Counters) uint64 { return c.Link.TxBytes }),
-	counter("roce_link_transmit_batches_total", "Sends of the ports that took at least one packet.", func(c *roce.Counters) uint64 { return c.Link.TxBatches }),
+	counter("roce_link_transmit_batches_total", "Send calls of the ports that accepted at least one packet.", func(c *roce.Counters) uint64 { return c.Link.TxBatches }),
 	counter("roce_link_transmit_in_place_packets_total", "Packets whose payload the ports sent without a copy.", func(c *roce.Counters) uint64 { return c.Link.TxInPlace }),
-	counter("roce_link_transmit_retries_total", "Sends that were repeated because the driver had no room.", func(c *roce.Counters) uint64 { return c.Link.TxRetries }),
+	counter("roce_link_transmit_retries_total", "Send calls that were repeated because the driver had no room.", func(c *roce.Counters) uint64 { return c.Link.TxRetries }),
 	counter("roce_link_receive_floods_total", "Times that the ports began to drop early because of a flood.", func(c *roce.Counters) uint64 { return c.Link.RxFloods }),
 	{"roce_link_drops_total", "Packets that the ports dropped.",
 		[]string{"direction", "reason"}, prometheus.CounterValue, linkDrops},
@@ -50,7 +50,7 @@ var families = []family{
 		}
 		return 0
 	}),
-	{"roce_shared_packets_total", "Packets between processes that share the address of the device, by what happened to them.",
+	{"roce_shared_packets_total", "Packets between processes that share the address of the device, by result.",
 		[]string{"result"}, prometheus.CounterValue, shared},
 	counter("roce_port_errors_total", "Calls of ports that failed, other than because the link is down.", func(c *roce.Counters) uint64 { return c.PortErrors }),
 	counter("roce_events_lost_total", "Asynchronous events that found the queue full.", func(c *roce.Counters) uint64 { return c.LostEvents }),

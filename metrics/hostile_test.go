@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce"
 )
 
-// TestAnyName: Linux permits almost any byte in the name of an interface. With such a label a device is collected, or
-// registering it fails; nothing panics.
+// TestAnyName: Linux permits almost any byte in the name of an interface. With such a name as label the collector works,
+// or its registration fails; nothing panics.
 func TestAnyName(t *testing.T) {
 	for _, name := range []string{"", "a\"b\\c\n", "eth\xff"} {
 		func() {

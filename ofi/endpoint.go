@@ -33,8 +33,9 @@ type Endpoint struct {
 	tx, rx ops
 }
 
-// OpenEndpoint makes an endpoint (fi_endpoint) out of an info: from [GetInfo] to
-// connect, from a [ConnRequest] event to accept. [Endpoint.Context] returns ctx.
+// OpenEndpoint makes an endpoint (fi_endpoint) from an info. An endpoint that connects takes
+// the info of [GetInfo], an endpoint that accepts the info of a [ConnRequest] event.
+// [Endpoint.Context] returns ctx.
 func (d *Domain) OpenEndpoint(i *Info, ctx any) (*Endpoint, error) {
 	if i == nil {
 		return nil, fail("endpoint", syscall.EINVAL, "no info")

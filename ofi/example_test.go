@@ -57,7 +57,7 @@ func server(nic *roce.Device, listening chan<- struct{}) {
 	defer pep.Close()
 	close(listening)
 
-	// Blocked waiting for a client's request.
+	// Wait for a client's request.
 	event, err := eq.Read(ctx)
 	ok(err)
 	fmt.Printf("server: request with %q\n", event.Data)

@@ -89,7 +89,7 @@ func TestAbandonedRequests(t *testing.T) {
 			ev.Info.Request.Reject(nil) // it fails: the request is over
 		}
 		if seen > 1 {
-			t.Errorf("%d requests of nobody, want 1", seen)
+			t.Errorf("%d abandoned requests, want at most 1", seen)
 		}
 		check(t, pep.Close())
 	})
@@ -188,8 +188,8 @@ func TestTwoReaders(t *testing.T) {
 	})
 }
 
-// A receive of a shared context comes back although the endpoint whose message took it
-// is closed.
+// A receive of a shared context completes even if the endpoint whose message took it is
+// closed.
 func TestSharedRecvSurvivesEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := tooltest.Pair(t, fault.Config{})

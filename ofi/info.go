@@ -21,7 +21,7 @@ type Info struct {
 	Src    netip.AddrPort // src_addr
 	Dest   netip.AddrPort // dest_addr
 
-	TxSize     int // tx_attr->size: sends under way
+	TxSize     int // tx_attr->size: sends in flight
 	RxSize     int // rx_attr->size: receives posted
 	IOVLimit   int // tx_attr->iov_limit: pieces of one transfer
 	InjectSize int // tx_attr->inject_size: bytes that Inject copies
@@ -102,8 +102,8 @@ func address(node, service string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, uint16(port)), nil
 }
 
-// Error is a refused call; see [roce.Error]. It unwraps to the errno that libfabric
-// returns, negated, from the C call.
+// Error is a refused call; see [roce.Error]. It unwraps to the errno whose negative value the C
+// call of libfabric returns.
 type Error = roce.Error
 
 func fail(op string, cause error, format string, args ...any) error {

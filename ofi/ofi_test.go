@@ -336,6 +336,6 @@ func TestSecondClose(t *testing.T) {
 		}
 	}
 	if err := passive.Listen(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a closed endpoint listens: %v", err)
+		t.Errorf("Listen of a closed endpoint: %v", err)
 	}
 }

@@ -35,9 +35,9 @@ func (f *Fabric) OpenPassive(i *Info, eq *EQ, ctx any) (*PassiveEndpoint, error)
 // Context returns the ctx of [Fabric.OpenPassive].
 func (p *PassiveEndpoint) Context() any { return p.context }
 
-// SetBacklog limits the requests that wait until the program has read the one before
-// them (fi_control with FI_BACKLOG). More are dropped, and their senders repeat them. Call it
-// before Listen. 0: 128.
+// SetBacklog limits the requests that wait behind the request in the event queue (fi_control with
+// FI_BACKLOG). Further requests are dropped, and their senders repeat them. Call it before Listen.
+// 0: 128.
 func (p *PassiveEndpoint) SetBacklog(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

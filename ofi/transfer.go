@@ -104,8 +104,8 @@ func (e *Endpoint) SendData(buf []byte, desc Desc, data uint32, ctx any) error {
 	return e.post("senddata", roce.SendWR{Opcode: roce.SendImm, SG: sg, Imm: data}, operation{ctx, buf, OpSend | OpMsg, true})
 }
 
-// Inject sends up to Info.InjectSize bytes and delivers no completion (fi_inject). After it
-// returns, the caller may change them.
+// Inject sends up to Info.InjectSize bytes and delivers no completion (fi_inject). When it has
+// returned, the caller may change buf.
 func (e *Endpoint) Inject(buf []byte) error {
 	if len(buf) > e.info.InjectSize {
 		return fail("inject", syscall.EINVAL, "%d bytes, the endpoint injects %d", len(buf), e.info.InjectSize)

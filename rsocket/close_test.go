@@ -16,8 +16,7 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// soon fails if f takes longer than d of the bubble's time, in which only waiting takes
-// any.
+// soon fails the test if f takes longer than d of simulated time.
 func soon(t *testing.T, what string, d time.Duration, f func() error) {
 	t.Helper()
 	start := time.Now()
@@ -29,7 +28,7 @@ func soon(t *testing.T, what string, d time.Duration, f func() error) {
 	}
 }
 
-// Close returns although io.Copy waits for its other side, in either direction.
+// Close returns even if two io.Copy, one in each direction, wait for their other connection.
 func TestCloseDuringCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := streams(t, fault.Config{}, rsocket.Config{})
@@ -81,11 +80,11 @@ func TestCloseDuringWrite(t *testing.T) {
 	}
 }
 
-// Close waits for a peer that is silent as long as Config.Linger and no longer, whatever
-// else waits for it, and ends what waits. A second Close returns at once.
+// If the peer is silent, Close returns after Config.Linger, and ends a CloseWrite that waits
+// for the peer. A second Close returns at once.
 func TestCloseSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const linger = 100 * time.Millisecond // less than the queue pair needs to give up
+		const linger = 100 * time.Millisecond // shorter than the retries of the queue pair
 		silent := fault.Config{Rules: []fault.Rule{{Action: fault.Drop, Dir: fault.Tx, Nth: 50, Count: 1 << 30}}}
 		da, db := tooltest.Pair(t, silent)
 		a, _ := connect(t, da, db, rsocket.Config{Linger: linger})
@@ -120,9 +119,9 @@ func TestCloseSilentPeer(t *testing.T) {
 	})
 }
 
-// Both sides end their direction at the same time while the network loses packets: each
-// has everything that the other wrote, although both close at once after that. One whose last
-// acknowledgement is lost, and whose peer has left, cannot know.
+// Both sides end their direction and close at the same time, while the network loses packets.
+// Each side reads all data that the other wrote. ECONNRESET is allowed: if the last
+// acknowledgement of a side is lost and its peer is gone, the side cannot know that its data arrived.
 func TestCloseBothDeliver(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
@@ -149,7 +148,7 @@ func TestCloseBothDeliver(t *testing.T) {
 	}
 }
 
-// A device that is closed ends the calls that wait on its streams.
+// Closing a device ends the calls that wait on its streams.
 func TestDeviceClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		da, db := tooltest.Pair(t, fault.Config{})

@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// The calls that end a stream whose device was closed report as missed what the peer has not acknowledged, and
-// nothing else.
+// If the device of a stream was closed, the calls that end the stream report missed data only if the peer has not
+// acknowledged all data.
 func TestEndAfterDeviceClosed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -42,7 +42,7 @@ func TestEndAfterDeviceClosed(t *testing.T) {
 					da, db := tooltest.Pair(t, fault.Config{Rules: []fault.Rule{lose}})
 					a, b := connect(t, da, db, rsocket.Config{})
 					cut.Store(!tt.acked)
-					const writes, size = 3, 100 // short ones deliver no completion of their own
+					const writes, size = 3, 100 // short messages, which are unsignaled
 					for range writes {
 						if _, err := a.Write(make([]byte, size)); err != nil {
 							t.Fatal(err)

@@ -24,7 +24,7 @@ import (
 
 const port = ":7471"
 
-// streams opens a stream between two devices of its own.
+// streams opens a stream between two new devices.
 func streams(t testing.TB, f fault.Config, cfg rsocket.Config) (server, client *rsocket.Conn) {
 	t.Helper()
 	a, b := tooltest.Pair(t, f)
@@ -54,7 +54,7 @@ func connect(t testing.TB, a, b *roce.Device, cfg rsocket.Config) (server, clien
 	return server, client
 }
 
-// Loss that a stream must survive.
+// Losses that a stream must survive.
 var lossy = fault.Config{Seed: 1, Tx: fault.Rates{Loss: 0.01, Dup: 0.02, Reorder: 0.02}}
 
 func TestConn(t *testing.T) {
@@ -76,8 +76,7 @@ func TestConn(t *testing.T) {
 	}
 }
 
-// Both directions at once, sizes of every kind, and what is read is what was
-// written.
+// Both directions transfer data at once, in writes of all sizes. Each side reads the data that the other wrote.
 func TestTransfer(t *testing.T) {
 	const total = 4 << 20
 	for _, f := range []fault.Config{{}, lossy} {
@@ -127,7 +126,7 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// A half-closed stream still carries data the other way, and ends in order.
+// After CloseWrite a stream still carries data in the other direction, and ends in order.
 func TestCloseWrite(t *testing.T) {
 	a, b := streams(t, fault.Config{}, rsocket.Config{})
 	if _, err := a.Write([]byte("question")); err != nil {
@@ -154,7 +153,7 @@ func TestCloseWrite(t *testing.T) {
 	}
 }
 
-// Close delivers what was written, and the peer sees its end.
+// Close delivers all written data, and the peer then reads io.EOF.
 func TestCloseDelivers(t *testing.T) {
 	a, b := streams(t, lossy, rsocket.Config{})
 	sent := bytes.Repeat([]byte("last words "), 5000)
@@ -171,7 +170,7 @@ func TestCloseDelivers(t *testing.T) {
 	}
 }
 
-// A peer that dies breaks the stream; it does not hang.
+// If the peer's device is closed, a waiting Read fails with ECONNRESET.
 func TestPeerDies(t *testing.T) {
 	da, db := tooltest.Pair(t, fault.Config{})
 	a, _ := connect(t, da, db, rsocket.Config{})
@@ -194,7 +193,7 @@ func TestMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Write([]byte{'.'}) // the peer knows of the mapping when it has read this
+	a.Write([]byte{'.'}) // when the peer has read this, it knows the mapping
 	if _, err := b.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +204,7 @@ func TestMap(t *testing.T) {
 	if n, err := b.WriteAt(want, offset+5000); n != len(want) || err != nil {
 		t.Fatalf("WriteAt: %d, %v", n, err)
 	}
-	b.Write([]byte{'.'}) // and that it is written when it has read this
+	b.Write([]byte{'.'}) // when this side has read this, the memory is written
 	if _, err := a.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +225,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// What is no rsocket is refused, on both sides.
+// Both sides refuse a peer that is no rsocket.
 func TestForeignPeer(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	l, err := rsocket.Listen(a, tooltest.Server4+port, rsocket.Config{})
@@ -303,8 +302,8 @@ func TestManySmallMessages(t *testing.T) {
 	}
 }
 
-// Short messages that are answered cost no acknowledgements of their own, and those that nobody answers are
-// acknowledged before the stream is closed.
+// If the peer answers short messages, they need no separate acknowledgements. Messages without an answer are
+// acknowledged before CloseWrite returns.
 func TestFewAcknowledgements(t *testing.T) {
 	synctest.Test(t, testFewAcknowledgements)
 }
@@ -324,7 +323,7 @@ func testFewAcknowledgements(t *testing.T) {
 		}
 	}
 	after := b.Counters()
-	// Two packets make a round trip. With an acknowledgement for each they are four.
+	// A round trip has two packets; with an acknowledgement for each it would have four.
 	if n := after.SentPkts + after.RcvdPkts - before.SentPkts - before.RcvdPkts; n > 3*trips {
 		t.Errorf("%d packets in %d round trips", n, trips)
 	}

@@ -87,7 +87,7 @@ func (l *Listener) SetConfig(c Config) error {
 	return nil
 }
 
-// accept answers a request. It rejects a peer with another protocol.
+// accept answers a request. It rejects a peer that uses another protocol.
 func (l *Listener) accept(ctx context.Context, r *roce.ConnRequest) (*Conn, error) {
 	peer, err := parseHello(r.PrivateData())
 	if err != nil {

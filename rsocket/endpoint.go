@@ -46,7 +46,7 @@ type endpoint struct {
 	readShut  bool  // CloseRead was called: the program reads no more data
 	discard   bool  // data that has arrived is also dropped
 	writeShut bool  // no more data is sent
-	told      bool  // the peer has been told so
+	told      bool  // the peer has been told that no more data is sent
 	ended     bool  // the stream has ended: the peer disconnected, or it broke
 	err       error // reason if it broke
 	lost      bool  // data that was sent failed: the peer may have missed it
@@ -267,7 +267,7 @@ func (e *endpoint) finished(wc *roce.WC) {
 		e.tx.sent(int(n), 1)
 	}
 	if wc.Status != roce.StatusSuccess && e.tx.wrs < e.cfg.SendDepth-ctrlReserve {
-		e.lost = true // data behind it, whose completions may come in another batch, after drain has looked
+		e.lost = true // messages behind it also failed; drain may run before their completions are handled
 	}
 	e.mayWrite()
 	if e.busy <= 0 || o == opTable || o == opCtrl {
@@ -349,8 +349,9 @@ func (e *endpoint) control(wr *roce.SendWR, o op, value uint32) {
 	}
 }
 
-// refused ends the stream because its queue pair takes no work request any more, as that of a closed device. Whether the peer
-// has the unsignaled messages before this one show completions that have not been handled yet; serve ends when there are no more.
+// refused ends the stream because its queue pair refuses further work requests, for instance because the device is closed. It counts
+// the unsignaled messages before wr again, because wr will not have the completion that covers them. The remaining completions show
+// whether the peer has these messages; serve handles them, and ends when there are no more.
 func (e *endpoint) refused(wr *roce.SendWR) {
 	_, _, quiet := splitID(wr.ID)
 	e.tx.quiet.bytes += quiet.bytes

@@ -45,8 +45,8 @@ func FuzzMapping(f *testing.F) {
 	})
 }
 
-// FuzzFlow drives the books of both directions by what a peer may say: they never name
-// memory that is not there.
+// FuzzFlow drives sender and receiver with arbitrary values of a peer: their places and lengths always
+// stay inside the buffers.
 func FuzzFlow(f *testing.F) {
 	f.Add([]byte{0, 5, 1, 3, 2, 0, 3, 1, 4, 9, 200, 7})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -97,10 +97,10 @@ func FuzzFlow(f *testing.F) {
 	})
 }
 
-// FuzzPeer lets a peer that speaks verbs do what a script says, while the program uses
-// the stream: messages of the protocol and mutations of them, credits overrun, mappings
-// and lengths out of range, any other operation. Whatever it does, no call hangs,
-// nothing panics, memory is bounded, and memory that was not offered stays as it was.
+// FuzzPeer makes a peer that uses verbs follow a script, while the program uses the stream: the
+// peer sends messages of the protocol and mutations of them, exceeds its credits, uses mappings
+// and lengths out of range, and posts any other operation. With every script no call hangs,
+// nothing panics, memory is bounded, and memory beside the mapping does not change.
 func FuzzPeer(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{64, 200, 2, 136, 0, 5, 0, 5, 1, 0, 130, 2, 6, 7, 8, 3, 9, 10, 11, 12})
@@ -109,7 +109,7 @@ func FuzzPeer(f *testing.F) {
 	tooltest.Fuzz(f, fuzzPeer)
 }
 
-// The same with scripts of chance.
+// The same with random scripts.
 func TestHostilePeers(t *testing.T) { tooltest.Random(t, fuzzPeer) }
 
 func fuzzPeer(t *testing.T, script tooltest.Script) {
@@ -158,7 +158,7 @@ func abuse(t *testing.T, s *tooltest.Script, victim *Conn, peer *tooltest.Peer) 
 		switch s.Next() % 10 {
 		case 0: // anything
 			peer.Post(s, uint32(s.Next()%8)<<29|s.Number()&valueMask, table, data, mapped)
-		case 1: // data, as it should be while the early buffer lasts
+		case 1: // data as the protocol wants it, until the early buffer is full
 			n := min(int(s.Next()), int(data.Len)-written)
 			peer.Write(data, written, make([]byte, n), immediate(opData, uint32(n)))
 			written += n

@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// A control message that fails says that the data behind it failed, too, before their completions come; those before it
-// have arrived.
+// If a control message fails, the stream counts the messages behind it as lost before their completions arrive. Messages
+// before it have arrived.
 func TestLostBehindControl(t *testing.T) {
 	for _, behind := range []bool{true, false} {
 		cfg, err := Config{}.complete()
@@ -45,8 +45,8 @@ func TestLostBehindControl(t *testing.T) {
 	}
 }
 
-// What is known of data does not depend on whether the completions are handled before or after the device refuses the message that
-// Close sends: they tell what the peer has not acknowledged.
+// The device refuses the message that Close sends. Completions that are handled after the refusal still decide whether Close
+// reports missed data.
 func TestLostBeforeRefusal(t *testing.T) {
 	for _, acked := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestLostBeforeRefusal(t *testing.T) {
 			synctest.Wait()
 			select {
 			case err := <-done:
-				t.Errorf("%v before it is known what the peer has", err)
+				t.Errorf("%v before the completions show what the peer has", err)
 				return
 			default:
 			}

@@ -1,8 +1,8 @@
 //go:build !race
 
-// The race detector reports that an entry of the table of mappings is written by the peer's
-// device while the entry before it, in the same place, is read. Such a mapping was closed
-// already.
+// These tests do not run under the race detector. It would report that the peer's device writes an
+// entry of the table of mappings while this side reads the previous entry at the same place. This
+// is harmless, because the mapping of the previous entry is already closed.
 
 package rsocket_test
 
@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// Close gives everything back while others map memory and close mappings.
+// Close frees all objects while other goroutines map memory and close mappings.
 func TestCloseDuringMap(t *testing.T) {
 	a, b := tooltest.Pair(t, fault.Config{})
 	for range 100 {
@@ -38,7 +38,7 @@ func TestCloseDuringMap(t *testing.T) {
 						err = m.Close()
 					}
 					switch {
-					case errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE): // the half that sends is closed first
+					case errors.Is(err, net.ErrClosed), errors.Is(err, syscall.EPIPE): // Close first ends the sending direction: EPIPE
 						return
 					case err != nil:
 						t.Error(err)

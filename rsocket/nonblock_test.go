@@ -12,7 +12,8 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// TestTry: the calls that do not wait say EAGAIN, and Watch says when they may be called again.
+// TestTry: a call that does not wait returns EAGAIN if it would have to wait. The functions of Watch are called when the
+// program may try again.
 func TestTry(t *testing.T) {
 	b, a := streams(t, fault.Config{}, rsocket.Config{})
 	token := func(c chan struct{}) func() {
@@ -85,6 +86,6 @@ func wait(t *testing.T, c <-chan struct{}) {
 	select {
 	case <-c:
 	case <-time.After(time.Minute):
-		t.Fatal("not told")
+		t.Fatal("Watch was not called")
 	}
 }

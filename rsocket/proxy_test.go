@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// proxy copies both ways between two connections, as every proxy does: when one
-// direction ends, so does that direction of the other connection.
+// proxy copies data in both directions between two connections. When a connection ends one
+// direction, proxy ends this direction of the other connection.
 func proxy(a, b net.Conn) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
@@ -52,8 +52,8 @@ func tcp(t *testing.T) (net.Conn, net.Conn) {
 	return a, b
 }
 
-// A proxy from TCP to rsocket and one from rsocket to TCP: data of both directions
-// arrives whole, and both proxies end after their users.
+// One proxy connects TCP to rsocket, the other rsocket to TCP. The data of both directions
+// arrives complete, and both proxies end after their users.
 func TestProxy(t *testing.T) {
 	for _, f := range []fault.Config{{}, lossy} {
 		user, front := tcp(t)
@@ -102,8 +102,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// Whichever of the connections around a proxy closes first, without a word and in the
-// middle of data, the proxy ends, and no goroutine is left (or else the bubble fails).
+// The connections around a proxy close in different orders, in the middle of a transfer. With every
+// order the proxy ends, and no goroutine is left (otherwise synctest fails).
 func TestProxyCloses(t *testing.T) {
 	orders := [][]int{{0}, {1}, {2}, {3}, {0, 3}, {3, 0}, {1, 2}, {2, 1}, {1, 2, 0, 3}, {2, 0}}
 	for _, order := range orders {
@@ -114,7 +114,7 @@ func TestProxyCloses(t *testing.T) {
 				var all sync.WaitGroup
 				all.Go(func() { proxy(front, near) })
 				for _, c := range []net.Conn{user, far} {
-					all.Go(func() { // nobody reads what this writes for long
+					all.Go(func() { // the other end soon stops reading this data
 						for {
 							if _, err := c.Write(make([]byte, 5000)); err != nil {
 								return

@@ -2,7 +2,7 @@ package rsocket
 
 import "testing"
 
-// The ID of a send carries the messages that its completion stands for.
+// The ID of a send has the number and size of the unsignaled messages that its completion covers.
 func TestSendID(t *testing.T) {
 	for _, quiet := range []unsignaled{{}, {bytes: 1, wrs: 1}, {bytes: maxQuiet * lowWater, wrs: maxQuiet}} {
 		o, value, got := splitID(sendID(opData, valueMask, quiet))
@@ -36,7 +36,7 @@ func TestQuietLeavesRoom(t *testing.T) {
 			row := 0
 			for s.mayBeQuiet(test.size, test.depth) {
 				if s.room(test.size) != test.size {
-					t.Fatalf("no room after %d unsignaled messages, of which no completion comes", row)
+					t.Fatalf("no room after %d unsignaled messages, which have no completion", row)
 				}
 				s.take(test.size)
 				s.quiet.bytes += test.size

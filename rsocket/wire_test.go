@@ -15,7 +15,8 @@ const (
 	capturedPlain = "0102018000000000000055fd1be3f0000000153b0000000200007f1dc6d970000000168c00080000"
 )
 
-// What librdmacm sent in testdata/pcaps/riostream.pcap and rstream.pcap.
+// The private data that librdmacm sent in testdata/pcaps/riostream.pcap and rstream.pcap is parsed, and
+// encoded to the same bytes.
 func TestHelloCaptured(t *testing.T) {
 	for _, c := range []struct {
 		wire string
@@ -84,13 +85,12 @@ func TestExtentOrder(t *testing.T) {
 func TestScale(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 1: 1, 128: 128, 256: 256, 300: 256, 512: 512, maxMaps: maxMaps} {
 		if got := unscale(scale(n)); got != want {
-			t.Errorf("%d is said as %d, want %d", n, got, want)
+			t.Errorf("%d is encoded as %d, want %d", n, got, want)
 		}
 	}
 }
 
-// A peer that sends more than it was granted, or what it must not, ends the
-// stream; it does not corrupt it.
+// The receiver refuses more bytes than it has granted, and more messages than it has receives.
 func TestReceiverLimits(t *testing.T) {
 	r := receiver{buffer: 64, depth: 4, granted: 32, ready: 32, offer: 32, renew: 2, slots: 2, slot: 1}
 	if r.arrived(33) {
@@ -104,8 +104,8 @@ func TestReceiverLimits(t *testing.T) {
 	}
 }
 
-// The books of a receiver: what is granted, unread and free is always the whole
-// buffer, or the early buffer and one half, and halves are announced in turn.
+// The granted, unread and free bytes of a receiver are always the whole buffer, or the early
+// buffer and one half. The receiver announces the halves in turn.
 func TestReceiverBooks(t *testing.T) {
 	r := receiver{buffer: 64, depth: 8, early: 10, granted: 10, ready: 32, renew: 4, slots: 2, slot: 1}
 	wantSlot, wantOffer := 1, 0
@@ -128,19 +128,19 @@ func TestReceiverBooks(t *testing.T) {
 			want = r.early + 32
 		}
 		if got := r.granted + r.inbox.bytes + r.ready; got != want {
-			t.Fatalf("step %d: %d bytes in the books of %d", i, got, want)
+			t.Fatalf("step %d: granted, unread and free are %d bytes, want %d", i, got, want)
 		}
 	}
 }
 
-// The indices of the messages that wait wrap after 2^32 messages.
+// The indices of waiting messages wrap around after 2^32 messages.
 func TestMessagesWrap(t *testing.T) {
 	m := messages{ring: make([]uint32, 16), head: 1<<32 - 3, tail: 1<<32 - 3}
 	for i := range uint32(40) { // grows, too
 		m.push(i + 1)
 		if i%2 == 1 {
 			if n := int(*m.slot(m.head)); m.pop(n) != 1 {
-				t.Fatalf("step %d: the oldest message of %d bytes is not taken", i, n)
+				t.Fatalf("step %d: the oldest message, of %d bytes, was not taken", i, n)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func TestText(t *testing.T) {
 			}
 		}
 		if again == 0 {
-			return errors.New("no packet was sent again, although packets are lost")
+			return errors.New("no packet was retransmitted, although packets are lost")
 		}
 		return nil
 	})
@@ -126,7 +126,7 @@ func TestPrometheus(t *testing.T) {
 	await(t, func() error {
 		n, err := query(`rate(roce_protocol_events_total{device="client", counter="retrans_pkts"}[30s]) > 0`)
 		if err == nil && n != 1 {
-			err = errors.New("the client sends nothing again")
+			err = errors.New("the client retransmits nothing")
 		}
 		return err
 	})
