@@ -47,7 +47,7 @@ struct roce_cm_event {
 	roce_handle child;  /* of CONNECT_REQUEST: the new identifier. Its events have cookie 0 until set_cookie */
 	uint32_t type;      /* enum rdma_cm_event_type */
 	int32_t status;
-	uint32_t is_ud;     /* 1: qp_num, qkey and ah are param.ud */
+	uint32_t is_ud;     /* 1: qp_num, qkey and ah are valid, for param.ud */
 	uint32_t qp_num, qkey;
 	struct roce_ah_attr ah;
 	uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry_count, srq;

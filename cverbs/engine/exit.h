@@ -8,8 +8,8 @@ int roce_report_at_exit(void);
 /* roce_watch_exit starts the thread that roce_exiting needs. */
 void roce_watch_exit(void);
 
-/* roce_exiting calls roceExiting in another thread. Like exit, a signal handler that interrupts the engine may
- * call it. */
+/* roce_exiting calls roceExiting in another thread. A signal handler that interrupts the engine may call it, as it
+ * may call exit. */
 void roce_exiting(void);
 
 #endif

@@ -136,7 +136,7 @@ func (h host) await(t *testing.T, what string, there func() bool) {
 		select {
 		case <-tick:
 		case <-ctx.Done():
-			t.Fatalf("%s: waited in vain for %s", string(h.Netns), what)
+			t.Fatalf("%s: no %s within the time limit", string(h.Netns), what)
 		}
 	}
 }

@@ -37,16 +37,16 @@ func (e example) prints(server, client string) example {
 	return e
 }
 
-// group is for an example of a multicast group: the receiver is the server, and prints when it has joined.
+// group returns the row of an example with a multicast group: the server is the receiver, and prints when it has joined.
 func (e example) group() example {
 	e.lossless, e.up = true, regexp.MustCompile(`joined dgid`)
 	return e
 }
 
-// onFabric is for a program of libfabric.
+// onFabric returns the row of a program of libfabric.
 func (e example) onFabric() example { e.libs = []string{"-lfabric"}; return e }
 
-// noLosses is for an example that one lost packet delays for minutes.
+// noLosses returns the row of an example that one lost packet delays for minutes.
 func (e example) noLosses() example { e.lossless = true; return e }
 
 var examples = []example{

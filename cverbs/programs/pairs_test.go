@@ -45,8 +45,8 @@ var conditions = []condition{
 	{name: "dup20", flags: "--link raw --dup tx=20% --seed 7", harms: true},
 }
 
-// excused waits for the end of a program and reports whether it failed in the permitted way, by its exit status and
-// output. The output also proves that its work was done before.
+// excused waits for the end of a program. It returns true if the exit status and output match may: the program failed
+// in a permitted way, after its work was done. Otherwise, and if may is nil, it returns false.
 func excused(t *testing.T, p *proc.Proc, limit time.Duration, may *regexp.Regexp) bool {
 	if may == nil {
 		return false
@@ -71,17 +71,17 @@ func perftest(program, flags string) pair {
 
 func (p pair) unreliable() pair { p.lossless = true; return p }
 
-// long is for a program that transfers too much data for a network with losses.
+// long returns the row of a program that transfers too much data for a network with losses.
 func (p pair) long() pair { p.lossless = true; return p }
 
-// everywhere is for the representative of a kind of programs.
+// everywhere returns the row of a program that represents its kind, and so runs under every condition.
 func (p pair) everywhere() pair { p.broad = true; return p }
 
-// silent is for a program whose output at the end does not show success.
+// silent returns the row of a program whose output at the end does not show success.
 func (p pair) silent() pair { p.good = nil; return p }
 
-// managed is for perftest's programs that connect by rdma_cm. They print that they wait for a client, but stdout
-// is buffered, and they listen some time later.
+// managed returns the row of a program of perftest that connects by rdma_cm. Such a program prints that it waits for
+// a client, but stdout is buffered, and it listens some time later.
 func (p pair) managed() pair {
 	p.tcp, p.up, p.env = false, regexp.MustCompile(`Waiting for client`), []string{"stdbuf", "-oL"}
 	return p

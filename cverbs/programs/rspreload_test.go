@@ -49,7 +49,7 @@ func TestRspreloadFork(t *testing.T) {
 	}
 	ended(t, s, time.Minute)
 	if n := web.segments(t) - before; n > 20*fetches {
-		t.Errorf("the client got %d segments of TCP: the files came with them", n)
+		t.Errorf("the client got %d TCP segments: the files came over TCP", n)
 	}
 }
 

@@ -160,7 +160,7 @@ int cma_complete(struct cma_id *p); /* of a synchronous identifier: waits for th
 enum { CMA_AS_AGREED = 0xFF }; /* READs and atomics: as many as the connection manager says */
 int cma_ready_qp(struct rdma_cm_id *id, uint8_t responder_resources, uint8_t initiator_depth); /* to RTS */
 void cma_qp_to_error(struct rdma_cm_id *id);
-int cma_connected_qp(struct cma_id *p); /* answers the peer's answer; 0 or an errno */
+int cma_connected_qp(struct cma_id *p); /* after the peer's REP: connects the queue pair and sends the RTU; 0 or an errno */
 
 /* multicast.c */
 struct cma_group *cma_group_of(struct cma_id *p, uint64_t number); /* NULL: not a member. cma_lock is held */

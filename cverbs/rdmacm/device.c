@@ -60,7 +60,7 @@ static struct cma_device *find(const char *name)
 }
 
 /* Forgets the devices that were opened before a fork. The lock is held. */
-static void of_this_process(void)
+static void forget_after_fork(void)
 {
 	const struct roce_cm_engine *now = cma_engine();
 
@@ -74,7 +74,7 @@ struct cma_device *cma_get_device(const char *name)
 	struct cma_device *d;
 
 	pthread_mutex_lock(&cma_devices_lock);
-	of_this_process();
+	forget_after_fork();
 	d = find(name);
 	if (d && !d->pd)
 		d->pd = ibv_alloc_pd(d->verbs);
@@ -106,7 +106,7 @@ struct ibv_context **rdma_get_devices(int *num_devices)
 
 	if (contexts) {
 		pthread_mutex_lock(&cma_devices_lock);
-		of_this_process();
+		forget_after_fork();
 		for (int i = 0; i < n; i++) {
 			struct cma_device *d = find_open(ibv_get_device_name(list[i]));
 

@@ -316,7 +316,7 @@ int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_ini
 		return -1;
 	if (!attr)
 		return fail(EINVAL);
-	memcpy(&ex, attr, sizeof *attr); /* which begins in the same way */
+	memcpy(&ex, attr, sizeof *attr); /* both structures begin with the same members */
 	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
 	ex.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
 	ex.pd = pd ? pd : id->pd;

@@ -178,8 +178,8 @@ int rshutdown(int s, int how)
 
 /* ---- addresses ---- */
 
-/* Copies an address to a program: as much as its memory holds, and the full length. */
-static void tell(const struct roce_cm_addr *from, struct sockaddr *addr, socklen_t *len)
+/* Copies an address to a program: as many bytes as its memory holds, and the full length. */
+static void copy_out(const struct roce_cm_addr *from, struct sockaddr *addr, socklen_t *len)
 {
 	struct sockaddr_storage whole = {0};
 	socklen_t n;
@@ -208,7 +208,7 @@ int rgetsockname(int s, struct sockaddr *addr, socklen_t *len)
 
 	if (rs_get(s, &rs) || result(rs.engine->name(rs.handle, &name)))
 		return -1;
-	tell(&name, addr, len);
+	copy_out(&name, addr, len);
 	return 0;
 }
 
@@ -219,7 +219,7 @@ int rgetpeername(int s, struct sockaddr *addr, socklen_t *len)
 
 	if (rs_get(s, &rs) || result(rs.engine->peer(rs.handle, &peer)))
 		return -1;
-	tell(&peer, addr, len);
+	copy_out(&peer, addr, len);
 	return 0;
 }
 

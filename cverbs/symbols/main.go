@@ -10,9 +10,9 @@
 // The second command writes, in the directory symbols/generated:
 //
 //   - libibverbs.map and librdmacm.map, version scripts with the nodes of all releases together;
-//   - stubs.c, with exports of libibverbs without public use: the interface between it and the drivers of
-//     adapters, and versions of 2005. A library that is linked to them must load. Their results say that they
-//     do nothing;
+//   - stubs.c, with the exports of libibverbs that programs do not use: the interface between it and the drivers
+//     of adapters, and versions of 2005. A library that is linked to them must load. The stubs do nothing and
+//     return an error;
 //   - private.h, for the few functions of that interface that work, since programs call them.
 package main
 

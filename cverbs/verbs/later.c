@@ -190,7 +190,7 @@ COUNTER_CALL(ibv_inc_err_comp_cntr, uint64_t)
 COUNTER_CALL(ibv_read_comp_cntr, uint64_t *)
 COUNTER_CALL(ibv_read_err_comp_cntr, uint64_t *)
 
-/* rdma-core 65 has it in its private node, for the pyverbs of the same release. */
+/* rdma-core 65 exports this function in its private node, for the pyverbs of the same release. */
 EXPORT const char *ROCE_PRIVATE(ibv_wr_opcode_str)(enum ibv_wr_opcode opcode)
 {
 	static const char *const names[] = {

@@ -183,7 +183,7 @@ static void after_fork_in_child(void)
 	after_fork();
 }
 
-/* A child of a fork that has not used the devices has no engine: it does nothing. */
+/* Tells the engine that the process exits. A child of a fork that has not used the devices has no engine. */
 __attribute__((destructor)) static void leave(void)
 {
 	const struct roce_engine *engine = __atomic_load_n(&roce_engine_table, __ATOMIC_ACQUIRE);

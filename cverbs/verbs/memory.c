@@ -64,7 +64,7 @@ int ibv_dealloc_pd(struct ibv_pd *ibpd)
 	return 0;
 }
 
-/* A thread domain promises that one thread uses its objects. The engine cannot make use of that, so a parent
+/* A thread domain promises that only one thread uses its objects. The engine gains nothing from this, so a parent
  * domain is another name of its protection domain. Its allocators are never called: they are for queues in
  * the program's memory, and the engine's queues are not there. */
 struct ibv_td *roce_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)

@@ -92,7 +92,7 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 	return NAME(names, status);
 }
 
-/* ---- rates: multiples of 2.5 Gbit/s, where rdma-core has one, and Mbit/s ---- */
+/* ---- rates: as multiples of 2.5 Gbit/s, if rdma-core has a multiple, and in Mbit/s ---- */
 
 static const struct {
 	enum ibv_rate rate;

@@ -39,7 +39,7 @@ var calls = map[string]func(*Sockets, abi.Handle) error{
 
 var mapped [8]byte
 
-// TestNoSocket: every call with a handle that is no socket, or a closed one, returns EBADF.
+// TestNoSocket: every call returns EBADF for a handle that is no socket or was closed.
 func TestNoSocket(t *testing.T) {
 	a, _ := processes(t)
 	closed := create(t, a)
@@ -57,7 +57,7 @@ func TestNoDevices(t *testing.T) {
 	want(t, "Create", err, syscall.ENODEV)
 }
 
-// TestStates: calls that fail in the state of the socket.
+// TestStates: a call that does not fit the state of the socket returns the errno of sockets.
 func TestStates(t *testing.T) {
 	server, client := streams(t)
 	sockets := map[string]*rs{"idle": create(t, server.Sockets), "connected": client, "listening": create(t, server.Sockets)}
@@ -165,7 +165,7 @@ func TestWriteAgain(t *testing.T) {
 	}
 }
 
-// TestConnect: the errors of a socket while it connects; after a failure it may try again.
+// TestConnect: the errors of a socket while it connects. After a failure Connect may be called again.
 func TestConnect(t *testing.T) {
 	a, b := processes(t)
 	s := create(t, b)
@@ -182,7 +182,7 @@ func TestConnect(t *testing.T) {
 	want(t, "Connect of a stream", s.Connect(s.h, address(addrA)), syscall.EISCONN)
 }
 
-// TestReady: the events of poll.
+// TestReady: Ready returns the events of poll(2) that the socket has.
 func TestReady(t *testing.T) {
 	server, client := streams(t)
 	check := func(what string, s *rs, want int) {
@@ -237,7 +237,7 @@ func TestCloseInCalls(t *testing.T) {
 	waiting.Wait()
 	calling.Wait()
 	if !readable(server.in) || !readable(server.out) {
-		t.Error("the descriptors of a closed socket are unreadable: somebody may wait for ever")
+		t.Error("the descriptors of a closed socket are unreadable: a thread may wait for ever")
 	}
 	// The peer sees the end: an orderly one, or an error because data were in flight.
 	p := make([]byte, 1<<16)

@@ -52,8 +52,8 @@ func (s *signal) close() {
 	s.closed = true
 }
 
-// attempt tries a call that s belongs to. If it returns EAGAIN, s is unreadable until another try may
-// succeed.
+// attempt makes a call of the direction of s. If it returns EAGAIN, the descriptor is unreadable until another
+// try may succeed.
 func (s *signal) attempt(try func() (int, error)) (int, error) {
 	n, err := try()
 	if err != syscall.EAGAIN {

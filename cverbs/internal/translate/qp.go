@@ -13,8 +13,8 @@ const attrRateLimit = 1 << 25
 // attrMask is the attributes of enum ibv_qp_attr_mask that a queue pair has.
 const attrMask = uint32(roce.AttrDestQPN)<<1 - 1
 
-// otherEnd are the attributes of RC that one end of XRC does not have. Like the kernel's verbs, AttrMask ignores
-// them there: programs such as perftest set up both ends as if they were RC.
+// otherEnd has, for each type of XRC queue pair, the attributes of RC that this type lacks. Like the kernel's verbs,
+// AttrMask ignores them: programs such as perftest set up both ends as if they were RC.
 var otherEnd = map[roce.QPType]roce.AttrMask{
 	roce.XRCSend: roce.AttrMaxDestRdAtomic | roce.AttrMinRNRTimer,
 	roce.XRCRecv: roce.AttrMaxRdAtomic | roce.AttrRetryCnt | roce.AttrRNRRetry,

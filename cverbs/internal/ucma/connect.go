@@ -122,14 +122,14 @@ func (m *Manager) InitQPAttr(h abi.Handle, a *abi.QPAttr, mask *uint32) error {
 	}
 	attr.MinRNRTimer = roce.RNRTimerFor(patience)
 	translate.QPAttr(a, &attr)
-	way(id.Device(), attr.AV, &a.AH)
-	way(id.Device(), attr.AltAV, &a.AltAH)
+	fillAV(id.Device(), attr.AV, &a.AH)
+	fillAV(id.Device(), attr.AltAV, &a.AltAH)
 	*mask = uint32(set &^ roce.AttrFlushICRCQuirk) // the verbs do not have it
 	return nil
 }
 
-// way fills in the address vector of an address handle, if there is one.
-func way(d *roce.Device, av *roce.AH, out *abi.AHAttr) {
+// fillAV fills in the address vector of an address handle. It does nothing if there is no device or handle.
+func fillAV(d *roce.Device, av *roce.AH, out *abi.AHAttr) {
 	if d == nil || av == nil {
 		return
 	}

@@ -44,7 +44,7 @@ func (m *Manager) DestroyChannel(h abi.Handle) error {
 	return c.Close()
 }
 
-// NextEvent takes an event, EAGAIN if there is none.
+// NextEvent takes the oldest event; EAGAIN if there is none.
 func (m *Manager) NextEvent(h abi.Handle, out *abi.CMEvent) error {
 	c, err := find[*channel](m, h)
 	if err != nil {

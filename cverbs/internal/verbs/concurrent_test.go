@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// Threads of a program may use objects that others destroy, and close contexts that others use. Their calls
-// may fail with EINVAL or EBUSY; nothing else may happen.
+// Threads of a program use objects that other threads destroy, and close contexts that other threads use.
+// Their calls succeed or fail with EINVAL or EBUSY; no other error and no crash is allowed.
 func TestConcurrentUse(t *testing.T) {
 	const rounds = 30
 	for range rounds {

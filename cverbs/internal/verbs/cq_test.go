@@ -84,7 +84,7 @@ func TestCompletionsDropped(t *testing.T) {
 	}
 }
 
-// A full queue raises an event, and keeps working.
+// A full queue raises an event, and continues to work.
 func TestOverflow(t *testing.T) {
 	a, b := pair(t, roce.RC)
 	cq, got, err := CreateCQ(a.ctx, 1, 0, 0, 0xC0)

@@ -128,7 +128,7 @@ func (d *device) deliver(dev *roce.Device, done chan struct{}) {
 	}
 }
 
-// hand passes an event of an object to the object's context, and an event of the port or device to all.
+// hand passes an event of an object to the object's context, and an event of the port or device to all contexts.
 func (d *device) hand(e roce.Event) {
 	switch {
 	case e.QP != nil:

@@ -127,7 +127,7 @@ func TestEvents(t *testing.T) {
 	q.raise(roce.EventLastWQE)
 	ok(t, DestroyQP(b.qp))
 	if counted(b.fd) != 0 {
-		t.Error("the eventfd tells of an event that was dropped")
+		t.Error("the eventfd still counts an event that was dropped")
 	}
 	q.raise(roce.EventLastWQE)
 	wantErrno(t, "destroyed queue pair", NextEvent(b.ctx, &e), syscall.EAGAIN)

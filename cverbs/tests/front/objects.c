@@ -1,4 +1,4 @@
-/* Every control call returns an errno for pointers that are no objects of its kind. */
+/* Every control call returns an errno for pointers to objects of another kind, and for pointers that are no objects. */
 #include "check.h"
 
 static struct ibv_context *context;

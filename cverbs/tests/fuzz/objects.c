@@ -33,7 +33,7 @@ void *wrong(struct thread *t, enum kind k)
 		if (t->stale && t->n_dead && k < CM_CHANNEL)
 			return t->dead[rnd(t) % (uint64_t)t->n_dead];
 		break;
-	case 3: /* into the middle of one */
+	case 3: /* a pointer into the middle of an object */
 		o = pick(t, k);
 		if (o && k < CM_CHANNEL)
 			return (char *)o->p + 8;
@@ -183,7 +183,7 @@ static void make_mr(struct thread *t)
 	char *buf = mmap(NULL, length, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	switch (rnd(t) % 10) {
-	case 0: /* memory that is not there */
+	case 0: /* unmapped memory */
 		munmap(buf, length);
 		made = (void *)CALL(t, "ibv_reg_mr", p, buf, length, access, ibv_reg_mr(p, buf, length, access));
 		if (made)

@@ -7,14 +7,14 @@
  *	faults early	… before the device was opened
  *	faults file	… for SIGBUS: the memory is of a file that gets shorter
  *	faults past	… by a call of libc that the library does not see
- *	faults chain	… that, and the handler calls the one of before, which is the program's
- *	faults back	… that, and the handler installs the one of before, again past the library
+ *	faults chain	… like past, and the handler calls the previous handler, which is the program's
+ *	faults back	… like past, and the handler installs the previous handler again, by libc
  *	faults once	… with SA_RESETHAND: the second fault ends the process
- *	faults again	… twice: the second time it is the one of before, by libc's signal
+ *	faults again	… twice: the second time libc's signal installs the previous handler
  *	faults meanwhile	another thread installs handlers while the device is being opened
  *	faults default	no handler: a fault ends the process
  *	faults ignored	the signal was ignored when the program was started
- *	faults sent	what kill has sent is no fault of the engine
+ *	faults sent	a signal that kill has sent does not count as a fault of the engine
  *	faults nested	the handler faults, with SA_NODEFER and without
  *	faults stack	the handler runs on the alternate stack of a thread whose stack is full
  *	faults fork	… in a child that uses no device, in one that does, and in its children

@@ -1,9 +1,9 @@
 /* memory.c: memory of regions is unmapped during transfers.
  *
  *	memory target	the target of WRITEs is unmapped, and mapped again
- *	memory source	the source is unmapped behind what was posted
+ *	memory source	the source is unmapped while posted work requests still use it
  *	memory file	the target is a file that gets shorter: SIGBUS, not SIGSEGV
- *	memory reuse	the target is unmapped, and the engine needs more memory: it takes none of the target's place */
+ *	memory reuse	the target is unmapped, and the engine needs more memory: it maps none at the target's addresses */
 
 #include "rig.h"
 

@@ -96,8 +96,8 @@ func (x exchange) run(t *testing.T, at, from netns.Netns, server, client []strin
 		ready = []string{"grep", "-q", x.ready, "/proc/net/igmp"}
 	}
 	await(t, s, at.Argv(ready...))
-	// Servers do not print when they listen. A client that comes too early is refused, and runs again. A client
-	// that was connected does not run again: its server has ended or is about to end.
+	// Servers do not print when they begin to listen. A client that starts too early is refused, and is started again.
+	// A client that was connected is not started again: its server has ended or is about to end.
 	c := start(t, from, nil, client...)
 	for end := time.Now().Add(patience / 2); ; c = start(t, from, nil, client...) {
 		<-c.done

@@ -158,8 +158,8 @@ func (p *program) said() string {
 // over is what rping prints when its peer has disconnected.
 const over = "DISCONNECT EVENT"
 
-// stumbled reports whether rping crashed by its race at the end: one of its threads destroys the event channel
-// and frees memory that the other still reads.
+// stumbled reports whether rping failed because of its own race at the end: one of its threads destroys the event
+// channel and frees memory that the other thread still reads.
 func (p *program) stumbled() bool {
 	said := p.said()
 	return strings.Contains(said, over) && (strings.Contains(said, "rdma_get_cm_event: ") || strings.Contains(p.ProcessState.String(), "segmentation fault"))
