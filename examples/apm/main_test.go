@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// The client of the command migrates, from 127.0.0.1 to 127.0.0.5 with itself as the alternate
-// path, as the program in C does.
+// The client migrates to its alternate path, which is the same as the first path, from 127.0.0.1 to 127.0.0.5. The
+// program in C does so, too.
 func TestMigrate(t *testing.T) {
 	served, called := ends.Run(t, "rdma_get_request",
 		func(out io.Writer) error {
@@ -30,9 +30,9 @@ func TestMigrate(t *testing.T) {
 	wantMigrated(t, "client", called, "send: 1\nrecv: 1\nsend: 2\nrecv: 2\nsend: 3\nrecv: 3\nsend: 4\nrecv: 4\n")
 }
 
-// Each end has two addresses, and the wire to the client's first one breaks after the second message. The queue
-// pairs migrate by themselves, and no message is lost. Messages of the connection manager still pass, because it
-// has no alternate path to disconnect on.
+// Each end has two addresses, and the wire to the client's first address breaks after the second message. The queue
+// pairs migrate by themselves, and no message is lost. Messages of the connection manager still pass: they have no
+// alternate path, and the ends must disconnect.
 func TestFirstPathFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub, neighbours := mem.NewHub(mem.Config{MTU: 4200}), roce.Neighbours{}
@@ -79,7 +79,7 @@ func TestFirstPathFails(t *testing.T) {
 	})
 }
 
-// notCM reports whether a packet is not of the connection manager.
+// notCM reports whether a packet does not belong to the connection manager.
 func notCM(_ fault.Direction, p *bth.Packet) bool { return p.DestQPN() != bth.QPNGSI }
 
 // parsed returns the options of a command line and one more argument.

@@ -7,7 +7,7 @@
 //	collective [-rounds 200] [-numbers 512] [-load 4]
 //
 // The nodes are devices of one process on a network in memory, so all of them compete for the
-// processors of the host. With -load as many goroutines compute besides.
+// processors of the host. In the second half of the runs, -load goroutines keep the processors busy.
 package main
 
 import (
@@ -119,8 +119,8 @@ func measure(nodes cluster, op operation, rounds, burners int, run func(*node) e
 	return times[rounds/2], nil
 }
 
-// burn keeps n goroutines busy until stop is called. They yield every few microseconds, like goroutines of a
-// server that compute a little for each request.
+// burn keeps n goroutines busy until stop is called. They yield every few microseconds, like the goroutines of a
+// server that does a short computation for each request.
 func burn(n int) (stop func()) {
 	var over atomic.Bool
 	var wg sync.WaitGroup

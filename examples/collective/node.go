@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// size is the number of nodes, 2^dims. Each has a queue pair to the node whose number differs
-// in one bit, for each bit, and one to itself.
+// size is the number of nodes, 2^dims. For each bit of its number, a node has a queue pair to the node whose number
+// differs in that bit. One more queue pair connects the node to itself.
 const (
 	dims = 3
 	size = 1 << dims
@@ -28,8 +28,8 @@ type node struct {
 	mr      *roce.MR
 }
 
-// channel is a queue pair with its own completion queue of receives: otherwise a node could take the next message
-// of a faster neighbour for the message of another.
+// channel is a queue pair with its own completion queue of receives. With a common queue, a node could mistake the
+// second message of a fast neighbour for the first message of another.
 type channel struct {
 	qp   *roce.QP
 	recv *roce.CQ
@@ -161,7 +161,8 @@ func (n *node) create(lists bool) (err error) {
 	return nil
 }
 
-// ackTimeout is 4.096 µs times 2^18, a second: the nodes share the processors, and one of them may wait long for its turn.
+// ackTimeout is 4.096 µs times 2^18, about one second: the nodes share the processors, and one of them may wait long for
+// a processor.
 const ackTimeout = 18
 
 func (n *node) connect(ctx context.Context, l int, to *node) error {

@@ -19,8 +19,8 @@ var operations = []operation{
 	{"all-reduce", true, allReduce, checkAllReduce},
 }
 
-// barrier sends a message to the neighbour of each bit in turn. It says that all nodes whose numbers differ only in
-// the bits before have entered.
+// barrier sends a message to the neighbour of each bit in turn. The message means that all nodes whose numbers differ
+// from the sender's only in the bits before have entered.
 func barrier(*node) (p plan) {
 	for l := range dims {
 		p.recvs = append(p.recvs, l)

@@ -82,8 +82,8 @@ func (n *node) runList(ctx context.Context, p plan) error {
 	return n.connected()
 }
 
-// connected reports a channel that has failed. That does not end a list: the completions of the failed work requests
-// count, too, and nobody polls them.
+// connected returns an error if a channel has failed. A failed channel does not end a list: the list also counts the
+// completions of failed work requests, and the program does not poll them.
 func (n *node) connected() error {
 	for l, c := range n.links {
 		if s := c.qp.State(); s != roce.StateRTS {

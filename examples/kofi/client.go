@@ -25,7 +25,7 @@ func (a *application) client(ctx context.Context, info *ofi.Info, private string
 	if err != nil {
 		return err
 	}
-	if event.Endpoint.Context() != a { // what OpenEndpoint was given
+	if event.Endpoint.Context() != a { // the argument of OpenEndpoint
 		return errors.New("the event is of another context")
 	}
 	fmt.Fprintln(a.out, greeting)

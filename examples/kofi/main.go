@@ -101,7 +101,7 @@ func (a *application) open(info *ofi.Info) (err error) {
 	return a.ep.Enable()                       // fi_enable
 }
 
-// event waits for an event of the endpoint, which must be of a type (fi_eq_sread).
+// event waits for the next event (fi_eq_sread), which must have the type want and belong to the endpoint.
 func (a *application) event(ctx context.Context, want ofi.EventType) (ofi.Event, error) {
 	event, err := a.eq.Read(ctx) // an *ofi.EQError has the data of fi_eq_readerr
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *application) event(ctx context.Context, want ofi.EventType) (ofi.Event,
 	if event.Type != want {
 		return event, fmt.Errorf("unexpected event %v instead of %v", event.Type, want)
 	}
-	if event.Endpoint != a.ep { // nil for a request; the program's is nil then, too
+	if event.Endpoint != a.ep { // for a request, both are nil
 		return event, fmt.Errorf("event %v of endpoint %p instead of %p", event.Type, event.Endpoint, a.ep)
 	}
 	return event, nil

@@ -140,7 +140,7 @@ func (e *example) exchange(ctx context.Context) (err error) {
 	return e.id.LeaveMulticast(e.mcastAddr)
 }
 
-// getCMEvent waits for the next event, which must be of a type.
+// getCMEvent waits for the next event, which must have the type want.
 func (e *example) getCMEvent(ctx context.Context, want rdmacm.EventType) (*rdmacm.Event, error) {
 	event, err := e.events.Next(ctx)
 	if err != nil {
@@ -186,8 +186,8 @@ func (e *example) resolveAddr(ctx context.Context) error {
 	return err
 }
 
-// createResources makes the completion queue, the queue pair and the memory. (The program in C has a completion
-// queue for two completions, whatever the number of messages.) The protection domain is the ID's.
+// createResources makes the completion queue, the queue pair and the memory, with the protection domain of the ID. (The
+// completion queue of the program in C always has room for two completions.)
 func (e *example) createResources() (err error) {
 	if e.cq, err = e.id.Device().CreateCQ(e.msgCount); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Command o2iblnd is an LNet node in user space: it speaks the protocol of Lustre's o2iblnd over
-// RoCEv2 and answers a Lustre node's pings and lnet_selftest. README.md tells how to try it.
+// RoCEv2 and answers a Lustre node's pings and lnet_selftest. README.md shows how to use it.
 //
 //	o2iblnd -dev eth0 -addr 10.0.0.1                                    serve
 //	o2iblnd -dev eth0 -addr 10.0.0.1 -ping 10.0.0.2@o2ib                ping
@@ -45,7 +45,7 @@ func main() {
 	var o options
 	var network int
 	flag.StringVar(&o.dev, "dev", "", "network interface (needs CAP_NET_RAW); without it UDP sockets at -addr are used")
-	flag.StringVar(&o.addr, "addr", "", "IPv4 `address` of this node; it must be one of the interface")
+	flag.StringVar(&o.addr, "addr", "", "IPv4 `address` of this node; with -dev, an address of the interface")
 	flag.IntVar(&network, "net", 0, "`number` of the o2ib network")
 	flag.StringVar(&o.ping, "ping", "", "ping the node with this `NID`, like 10.0.0.2@o2ib, and end")
 	flag.StringVar(&o.brw, "brw", "", "run lnet_selftest's brw test against the node with this `NID`, and end")
@@ -56,12 +56,12 @@ func main() {
 	flag.IntVar(&o.check, "check", 3, "with -brw: check of the data: 1 none, 2 simple, 3 full")
 	flag.IntVar(&o.cfg.LND.PeerCredits, "credits", 8, "queue depth (peer_credits)")
 	flag.IntVar(&o.cfg.LND.HighWater, "hiw", 0, "credits owed that cause a NOOP (peer_credits_hiw); 0: half of -credits")
-	flag.DurationVar(&o.cfg.LND.Timeout, "timeout", 0, "of an operation; 0: 49 s")
+	flag.DurationVar(&o.cfg.LND.Timeout, "timeout", 0, "limit for an operation; 0: 49 s")
 	flag.DurationVar(&o.cfg.LND.Keepalive, "keepalive", 0, "silence before a NOOP; 0: 100 s")
 	flag.StringVar(&o.checksum, "checksum", "", "checksums: signed (Linux before 6.2) or unsigned; empty: none")
 	flag.StringVar(&o.race, "race", "words", "which request wins when both sides connect: words (Lustre 2.16), number (2.15) or accept (both)")
-	flag.BoolVar(&o.fmr, "fmr", false, "keep registrations of memory and use them again")
-	flag.IntVar(&o.cfg.FragmentSize, "fragments", 0, "describe memory in fragments of so many `bytes`; 0: in one")
+	flag.BoolVar(&o.fmr, "fmr", false, "keep registrations of memory and reuse them")
+	flag.IntVar(&o.cfg.FragmentSize, "fragments", 0, "size in `bytes` of the fragments that describe memory; 0: one fragment")
 	flag.BoolVar(&o.cfg.Privileged, "privileged", false, "refuse peers that connect from a port of 1024 or above")
 	flag.BoolVar(&o.trace, "v", false, "print each message")
 	flag.Parse()
@@ -73,7 +73,7 @@ func main() {
 	}
 }
 
-// settings completes the configuration of the node from flags that are words.
+// settings completes the configuration of the node from the flags whose values are names.
 func (o *options) settings() (err error) {
 	if o.cfg.Addr, err = netip.ParseAddr(o.addr); err != nil || !o.cfg.Addr.Is4() {
 		return fmt.Errorf("-addr %q: want the IPv4 address of this node", o.addr)

@@ -31,7 +31,7 @@ const (
 	resolveTimeout        = 2 * time.Second // of an address or a route
 	regionSize            = 64 << 10        // of the memory that the client writes and reads
 	messageSize           = 16              // of a message
-	memory         uint32 = 0               // type of a message: it says where the sender's region is
+	memory         uint32 = 0               // type of a message with the address and key of the sender's region
 	done           uint32 = 1               // the client has finished
 )
 
@@ -54,7 +54,8 @@ type program struct {
 	rdmaLocal, rdmaRemote *roce.MR   // this side's copy, and the memory that the peer writes and reads
 	peer                  message
 	lastSent              uint32
-	finished, polling     chan struct{} // closed after the last completion that matters, and by the goroutine that takes them
+	finished              chan struct{} // closed after the last completion that matters
+	polling               chan struct{} // closed when the goroutine that takes completions ends
 	failed                context.CancelCauseFunc
 }
 
@@ -78,7 +79,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer cancel(nil)
 	p := &program{out: out, server: *server, nic: device, finished: make(chan struct{}), failed: cancel}
 	if err := p.flow(ctx, netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())); err != nil {
-		return errors.Join(err, context.Cause(ctx)) // of the other goroutine
+		return errors.Join(err, context.Cause(ctx)) // the cause is the error of the other goroutine
 	}
 	fmt.Fprintln(out, "disconnected")
 	return nil

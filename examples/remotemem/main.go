@@ -1,12 +1,12 @@
-// Command remotemem shows one-sided RDMA between two hosts: the server offers
-// a piece of memory and then does nothing, the client writes to it, reads it
-// back and counts in it atomically.
+// Command remotemem shows one-sided RDMA between two hosts. The server offers
+// a piece of memory and then does nothing. The client writes to the memory,
+// reads it back, and increments a counter in it atomically.
 //
 //	server$ remotemem -dev eth0 -listen 10.0.0.1:7471
 //	client$ remotemem -dev eth0 -connect 10.0.0.1:7471
 //
-// Either end may be on any RoCEv2 adapter whose program sends the same 12
-// bytes of private data: address and key of the memory, big-endian.
+// Either end may be a program on a RoCEv2 adapter. A server must send the same
+// 12 bytes of private data: address and key of the memory, big-endian.
 package main
 
 import (
@@ -82,7 +82,7 @@ func serve(ctx context.Context, nic *roce.Device, addr string) error {
 	}
 }
 
-// use writes to the server's memory, reads it, and counts in it.
+// use writes to the server's memory, reads it, and increments the counter in it.
 func use(ctx context.Context, nic *roce.Device, addr string) error {
 	conn, err := nic.Dial(ctx, addr, roce.DialConfig{})
 	if err != nil {

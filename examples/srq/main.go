@@ -1,7 +1,7 @@
 // Command srq is the example of shared receive queues of the RDMA Aware Networks manual, srq.c, in
-// Go. Several queue pairs of each side take their receives from one queue. The client sends on all of them until
-// the server's queue may be empty, and waits for a message of the server that it has received all. Either end
-// may be the program in C.
+// Go. Several queue pairs of each side take their receives from one queue. The client sends on all queue pairs until
+// the server's queue may be empty. Then it waits for a message of the server, which confirms that all have arrived.
+// Either end may be the program in C.
 //
 //	server$ srq -s -a 10.0.0.1
 //	client$ srq -a 10.0.0.1
@@ -126,7 +126,7 @@ func (e *example) qpConfig() roce.QPConfig {
 		Caps: roce.Caps{MaxSendWR: e.maxWR, MaxRecvWR: e.maxWR, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// postRecv posts a receive on the shared receive queue. All have the same memory.
+// postRecv posts a receive on the shared receive queue. All receives use the same memory.
 func (e *example) postRecv(wrID uint64) error {
 	return e.srqID.PostRecv(wrID, e.recvMR.SGE(0, e.msgLength))
 }

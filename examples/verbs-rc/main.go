@@ -128,8 +128,8 @@ func (res *resources) resourcesCreate(ctx context.Context) {
 	try.Get(res.nic.QueryPort(res.ibPort))
 	pd := res.nic.AllocPD()
 	res.cq = try.Get(res.nic.CreateCQ(1)) // each side has one work request at a time
-	// A WRITE completes at the peer only. Watched memory can be read while the peer writes to it.
-	// Its length is a multiple of 8.
+	// This end gets no completion of the peer's WRITE, so it may read while the peer writes: the memory is Watched.
+	// The length of Watched memory is a multiple of 8.
 	access := roce.LocalWrite | roce.RemoteRead | roce.RemoteWrite
 	res.mr = try.Get(pd.RegMR(make([]byte, (msgSize+7)&^7), access|roce.Watched))
 	res.opened.Add(res.mr.Close)

@@ -17,7 +17,7 @@ const Usage = "`address` of this host (UDP sockets, no privilege) or network int
 // With an empty dev it is the address from which the host reaches peer, which may be a name.
 func Open(dev, peer string) (*roce.Device, error) {
 	if dev == "" && peer == "" {
-		return nil, fmt.Errorf("which device? a server without an address of its own needs the name of one")
+		return nil, fmt.Errorf("-dev is missing: a server that binds to no address needs it")
 	}
 	if dev == "" {
 		addr, err := source(peer)

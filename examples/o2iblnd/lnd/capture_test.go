@@ -19,21 +19,21 @@ import (
 
 const captures = "../../../testdata/pcaps/lnet/"
 
-// capture is what a capture holds of o2iblnd, without repetitions.
+// capture holds the messages of o2iblnd in a capture file, without repetitions.
 type capture struct {
 	units   []*unit
-	refused []moment                 // REJ of the connection manager itself
-	ended   []moment                 // DREQ
-	asked   map[netip.Addr][]*cm.REQ // by each host, repetitions too
-	resent  map[netip.Addr]int       // SENDs that each host sent again
+	refused []moment                 // REJs without private data of o2iblnd
+	ended   []moment                 // DREQs
+	asked   map[netip.Addr][]*cm.REQ // REQs of each host, also the repeated ones
+	resent  map[netip.Addr]int       // how many SENDs each host has repeated
 }
 
-// unit is a message, a refusal, or a request whose private data is no message.
+// unit is a message, a refusal, or a request whose private data is not a message.
 type unit struct {
 	*sniff.Unit
 	at      time.Duration
 	request bool
-	cut     bool // the capture has only a part of the private data
+	cut     bool // the capture file has only a part of the private data
 }
 
 // moment is a message of the connection manager without private data.
@@ -45,7 +45,7 @@ type moment struct {
 
 var errNoMessage = errors.New("the private data of a request is no message of o2iblnd")
 
-// captured reads a capture. Bytes that it has cut off are read as zero: no rule depends on payload.
+// captured reads a capture file. Bytes that the capture cut off are zero: no rule depends on payload.
 func captured(t *testing.T, name string) *capture {
 	t.Helper()
 	f, err := os.Open(captures + name + ".pcap")
@@ -60,7 +60,7 @@ func captured(t *testing.T, name string) *capture {
 	c := &capture{asked: map[netip.Addr][]*cm.REQ{}, resent: map[netip.Addr]int{}}
 	var a sniff.Assembler
 	var began time.Time
-	type place struct { // of what may be repeated
+	type place struct { // identifies a packet that may be repeated
 		src netip.Addr
 		n   uint32 // QPN, or ID of the connection manager
 		psn bth.PSN
@@ -125,8 +125,8 @@ func captured(t *testing.T, name string) *capture {
 	}
 }
 
-// answer returns the place of the answer to the request at i: the next of the connection manager
-// the other way. -1: there is none.
+// answer returns the index of the answer to the request at index i: the next message of the connection manager
+// in the other direction. -1: there is none.
 func (c *capture) answer(i int) int {
 	for j := i + 1; j < len(c.units); j++ {
 		if a := c.units[j]; a.QPN == bth.QPNGSI && !a.request && a.Src == c.units[i].Dst {
@@ -136,7 +136,7 @@ func (c *capture) answer(i int) int {
 	return -1
 }
 
-// stamp returns the stamp of a host in what it has sent from a place on, in answers first; 0: it has sent none.
+// stamp returns the stamp in the first answer of a host from index from on, 0 if there is none.
 func (c *capture) stamp(from int, host netip.Addr) wire.Stamp {
 	for _, u := range c.units[from:] {
 		switch {
@@ -150,8 +150,8 @@ func (c *capture) stamp(from int, host netip.Addr) wire.Stamp {
 	return 0
 }
 
-// dialing reports whether a host had a request of its own on its way when it answered the request
-// at i. The answer to that was captured behind the request: it could not have arrived before.
+// dialing reports whether a host had its own request under way when it answered the request at index i.
+// The answer to its own request comes later in the capture than the request at i.
 func (c *capture) dialing(i, answer int) bool {
 	for j, b := range c.units[:answer] {
 		if b.request && b.Src == c.units[i].Dst {

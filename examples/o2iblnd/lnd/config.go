@@ -9,13 +9,13 @@ import (
 
 // Config has the parameters of a node. The zero value has the defaults of the kernel's module.
 type Config struct {
-	PeerCredits     int           // queue depth that is asked for and allowed (peer_credits), 8 to 255; 0: 8
+	PeerCredits     int           // queue depth of requests, and the largest that a peer may request (peer_credits), 1 to 255; 0: 8
 	HighWater       int           // credits owed that cause a NOOP, at depth PeerCredits (peer_credits_hiw); 0: half
-	MaxFrags        int           // of a descriptor, 1 to 257; 0: 257
+	MaxFrags        int           // fragments of a descriptor, 1 to 257; 0: 257
 	ConcurrentSends int           // sends in flight on a connection (concurrent_sends); 0: PeerCredits
-	SendWork        int           // work requests that the send queue holds; 0: as many as ConcurrentSends can need, up to 8192
-	Timeout         time.Duration // of an operation; 0: 49 s
-	Keepalive       time.Duration // without any send before a NOOP; 0: 100 s, negative: never
+	SendWork        int           // depth of the send queue in work requests; 0: as many as ConcurrentSends can need, up to 8192
+	Timeout         time.Duration // limit for an operation; 0: 49 s
+	Keepalive       time.Duration // time without a send after which a NOOP is sent; 0: 100 s, negative: never
 	Checksum        wire.ChecksumKind
 	Race            RaceRule
 }
@@ -24,14 +24,14 @@ type Config struct {
 const (
 	defaultCredits   = 8
 	maxCredits       = 255
-	maxWork          = wire.MaxFragments + extraWork // of one message
+	maxWork          = wire.MaxFragments + extraWork // work requests of one message
 	maxSendWork      = 8192
 	defaultTimeout   = 49 * time.Second
 	defaultKeepalive = 100 * time.Second
 	minConnect       = 5 * time.Second
 )
 
-// WithDefaults returns c with its zero fields filled in and the others brought within their limits.
+// WithDefaults returns c with defaults in place of zero fields. Other fields are brought within their limits.
 func (c Config) WithDefaults() Config {
 	c.PeerCredits = min(max(cmp.Or(c.PeerCredits, defaultCredits), 1), maxCredits)
 	c.HighWater = min(max(cmp.Or(c.HighWater, c.PeerCredits/2), c.PeerCredits/2, 1), max(c.PeerCredits-1, 1))
@@ -43,7 +43,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Params returns what the configuration proposes to a peer.
+// Params returns the parameters that the node proposes to a peer.
 func (c Config) Params() wire.ConnParams {
 	return wire.ConnParams{QueueDepth: uint16(c.PeerCredits), MaxFrags: uint16(c.MaxFrags), MaxMessage: wire.MaxMessage}
 }

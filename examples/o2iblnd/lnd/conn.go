@@ -26,21 +26,21 @@ type Conn struct {
 	highWater int
 
 	credits  int // messages that may be sent before the peer gives credits back
-	reserved int // requests that may be sent before the peer answers others
+	reserved int // PUT_REQs and GET_REQs that may be sent before the peer answers one
 	owed     int // credits that the next message gives back
 	granted  int // messages that the peer may send before this side gives credits back
 
-	inFlight, noops int // SENDs without a completion; those of NOOPs
+	inFlight, noops int // SENDs without a completion, and how many of them are NOOPs
 	work            int // work requests in the send queue
 	nextID          uint64
-	flying          map[uint64]*sendJob
+	uncompleted     map[uint64]*sendJob // the SENDs without a completion
 
 	answers    []*sendJob // need no credit
 	requests   []*sendJob // wait for a credit
 	unreserved []*sendJob // wait for a reservation, then for a credit
 
-	ops        map[wire.Cookie]*Op // that a message of the peer continues
-	unanswered map[*Op]struct{}    // of the peer, which the layer above has not answered
+	ops        map[wire.Cookie]*Op // operations that wait for a message of the peer
+	unanswered map[*Op]struct{}    // operations of the peer that the layer above has not answered
 	nextCookie wire.Cookie
 	lastSend   time.Time
 
@@ -53,10 +53,10 @@ type sendJob struct {
 	msg    wire.Message
 	writes []Write
 	op     *Op
-	last   bool // the operation is over when it is sent
+	last   bool // the operation is over when the message is sent
 }
 
-// NewConn returns the state of a connection that the two sides have agreed on with params.
+// NewConn returns the state machine of a connection. params are the parameters that the two sides have agreed on.
 func NewConn(now time.Time, cfg Config, id Identity, params wire.ConnParams) *Conn {
 	cfg = cfg.WithDefaults()
 	id.Version = cmp.Or(id.Version, wire.Version2)
@@ -67,10 +67,10 @@ func NewConn(now time.Time, cfg Config, id Identity, params wire.ConnParams) *Co
 	}
 	return &Conn{cfg: cfg, id: id, depth: depth, frags: int(params.MaxFrags), highWater: highWater,
 		credits: depth, reserved: depth, granted: depth, lastSend: now,
-		flying: map[uint64]*sendJob{}, ops: map[wire.Cookie]*Op{}, unanswered: map[*Op]struct{}{}}
+		uncompleted: map[uint64]*sendJob{}, ops: map[wire.Cookie]*Op{}, unanswered: map[*Op]struct{}{}}
 }
 
-// Err says why the connection is over, nil before.
+// Err returns the reason why the connection is over, nil before its end.
 func (c *Conn) Err() error { return c.err }
 
 // Depth returns the queue depth.
@@ -115,7 +115,7 @@ func (c *Conn) Submit(now time.Time, op *Op) {
 	c.pump(now)
 }
 
-// expect gives an operation a cookie, with which the peer continues it.
+// expect gives an operation a cookie. The peer sends it in the message that continues the operation.
 func (c *Conn) expect(op *Op) wire.Cookie {
 	c.nextCookie++
 	op.id, op.waiting = c.nextCookie, true
@@ -123,7 +123,7 @@ func (c *Conn) expect(op *Op) wire.Cookie {
 	return op.id
 }
 
-// AcceptPut answers a PUT_REQ: the peer writes into sink, at most as much as that holds.
+// AcceptPut answers a PUT_REQ. The peer then writes into sink.
 func (c *Conn) AcceptPut(now time.Time, op *Op, sink wire.Descriptor) {
 	if !c.answer(op, TakePut) {
 		return
@@ -134,8 +134,8 @@ func (c *Conn) AcceptPut(now time.Time, op *Op, sink wire.Descriptor) {
 	c.pump(now)
 }
 
-// RefusePut answers a PUT_REQ: nothing is to be written. Status 0 means that nobody waits for the
-// data, a negative errno that this side has failed.
+// RefusePut answers a PUT_REQ without a sink, so the peer writes nothing. Status 0 means that this side drops the
+// data, a negative errno that it has failed.
 func (c *Conn) RefusePut(now time.Time, op *Op, status int32) {
 	if !c.answer(op, TakePut) {
 		return
@@ -165,8 +165,8 @@ func (c *Conn) RefuseGet(now time.Time, op *Op) {
 	c.owe(now)
 }
 
-// answer takes an operation out of those that wait for an answer of this side. It reports false if
-// there is nothing to answer, for instance because the connection is over.
+// answer removes an operation from the unanswered ones. It returns false if the operation is not one of them,
+// for instance because the connection is over.
 func (c *Conn) answer(op *Op, k Kind) bool {
 	if _, ok := c.unanswered[op]; !ok || op.Kind != k {
 		return false
@@ -185,7 +185,7 @@ func (c *Conn) finishWrites(now time.Time, op *Op, t wire.Type, n int) {
 	c.pump(now)
 }
 
-// queue puts a message where it waits to be sent.
+// queue appends a message to one of the three queues.
 func (c *Conn) queue(now time.Time, j *sendJob) {
 	if j.op != nil {
 		j.op.deadline = now.Add(c.cfg.Timeout)
@@ -201,7 +201,7 @@ func (c *Conn) queue(now time.Time, j *sendJob) {
 	}
 }
 
-// pump sends what credits, reservations and the limit of sends in flight allow: answers first.
+// pump sends as many messages as credits, reservations and the limit of sends in flight allow, answers first.
 func (c *Conn) pump(now time.Time) {
 	if c.err != nil {
 		return
@@ -232,30 +232,28 @@ func (c *Conn) pump(now time.Time) {
 	}
 }
 
-// extraWork is how many work requests a message takes besides its WRITEs: the SEND and the
+// extraWork is how many work requests a message needs in addition to its WRITEs: the SEND and the
 // registration of its memory.
 const extraWork = 2
 
 func (j *sendJob) work() int { return len(j.writes) + extraWork }
 
-// fits reports whether the send queue has room for a message and its WRITEs. A queue that is empty
-// takes any.
+// fits reports whether the send queue has room for a message and its WRITEs. An empty queue has room for any message.
 func (c *Conn) fits(j *sendJob) bool {
 	return c.inFlight == 0 || c.work+j.work() <= c.cfg.SendWork
 }
 
-// maxNoops is how many NOOPs may be in flight: the peer keeps so many receives for them.
+// maxNoops is how many NOOPs may be in flight: the peer reserves as many receives for them.
 const maxNoops = 2
 
-// wantsNoop reports whether credits must be given back, or the peer be told that this side lives,
-// and no message will do that.
+// wantsNoop reports whether a NOOP is needed, as a keepalive or to give credits back: no other message can be sent now.
 func (c *Conn) wantsNoop(now time.Time) bool {
 	keepalive := c.cfg.Keepalive > 0 && !now.Before(c.lastSend.Add(c.cfg.Keepalive))
 	if c.owed < c.highWater && !keepalive || len(c.answers) > 0 {
 		return false
 	}
 	if c.id.Version == wire.Version1 && (c.credits == 0 || c.credits == 1 && c.owed == 0) {
-		return false // the last credit is for giving others back
+		return false // the last credit is for a NOOP that gives credits back
 	}
 	return len(c.requests) == 0 || c.credits == c.keep()
 }
@@ -263,8 +261,8 @@ func (c *Conn) wantsNoop(now time.Time) bool {
 // depthV1 is the queue depth of version 1.
 const depthV1 = 8
 
-// keep is how many credits requests leave: in version 1 a NOOP takes one, too, and must not wait for one that only
-// the peer's answer to it would give back.
+// keep is how many credits are reserved for NOOPs. In version 1 a NOOP needs a credit, too. If requests spent all
+// credits on both sides, no side could return any.
 func (c *Conn) keep() int {
 	if c.id.Version == wire.Version1 {
 		return 1
@@ -278,7 +276,7 @@ func take[T any](queue *[]T) T {
 	return first
 }
 
-// transmit encodes a message with the credits that are owed.
+// transmit encodes a message, which gives back the credits that are owed, and emits it.
 func (c *Conn) transmit(now time.Time, j *sendJob) {
 	m := &j.msg
 	m.Version = c.id.Version
@@ -299,17 +297,17 @@ func (c *Conn) transmit(now time.Time, j *sendJob) {
 		c.noops++
 	}
 	c.nextID++
-	c.flying[c.nextID] = j
+	c.uncompleted[c.nextID] = j
 	c.emit(&Transmit{ID: c.nextID, Message: b, Writes: j.writes, Op: j.op})
 }
 
-// Sent tells that the SEND of a Transmit has completed. Failed sends end the connection: see Close.
+// Sent handles the successful completion of the SEND of a Transmit. After a failed completion, call Close.
 func (c *Conn) Sent(now time.Time, id uint64) {
-	j, ok := c.flying[id]
+	j, ok := c.uncompleted[id]
 	if !ok || c.err != nil {
 		return
 	}
-	delete(c.flying, id)
+	delete(c.uncompleted, id)
 	c.inFlight--
 	c.work -= j.work()
 	if j.msg.Type == wire.NoOp {
@@ -323,7 +321,7 @@ func (c *Conn) Sent(now time.Time, id uint64) {
 	c.pump(now)
 }
 
-// complete ends an operation that is over and of which no SEND is in flight.
+// complete ends an operation if it is over and none of its SENDs is in flight.
 func (c *Conn) complete(op *Op) {
 	if op.done && op.sending == 0 && !op.waiting {
 		c.end(op, op.n, op.err)
@@ -332,13 +330,13 @@ func (c *Conn) complete(op *Op) {
 
 func (c *Conn) end(op *Op, n int, err error) { c.emit(&Finished{Op: op, N: n, Err: err}) }
 
-// owe adds a credit to give back: a message of the peer is handled and its receive is posted again.
+// owe adds a credit to give back, after a message of the peer is handled and its receive is posted again.
 func (c *Conn) owe(now time.Time) {
 	c.owed++
 	c.pump(now)
 }
 
-// NextTimeout returns when to call Timeout. It is the zero time of a connection that is over.
+// NextTimeout returns when to call Timeout. It returns the zero time if the connection is over.
 func (c *Conn) NextTimeout() time.Time {
 	if c.err != nil {
 		return time.Time{}
@@ -355,7 +353,7 @@ func (c *Conn) NextTimeout() time.Time {
 	return next
 }
 
-// pending yields the operations that are queued, being sent, or unanswered by the peer, some twice.
+// pending yields the operations that are queued, being sent, or unanswered by the peer. It may yield an operation twice.
 func (c *Conn) pending(yield func(*Op) bool) {
 	for _, op := range c.ops {
 		if !yield(op) {
@@ -369,15 +367,14 @@ func (c *Conn) pending(yield func(*Op) bool) {
 			}
 		}
 	}
-	for _, j := range c.flying {
+	for _, j := range c.uncompleted {
 		if j.op != nil && !yield(j.op) {
 			return
 		}
 	}
 }
 
-// Timeout does what is due: it ends a connection with an operation that has waited too long, and
-// sends a NOOP on an idle one.
+// Timeout ends the connection if an operation has waited too long, and sends a NOOP if the connection is idle.
 func (c *Conn) Timeout(now time.Time) {
 	if c.err != nil {
 		return
@@ -414,6 +411,6 @@ func (c *Conn) Close(why error) {
 	}
 	clear(c.ops)
 	clear(c.unanswered)
-	clear(c.flying)
+	clear(c.uncompleted)
 	c.answers, c.requests, c.unreserved = nil, nil, nil
 }

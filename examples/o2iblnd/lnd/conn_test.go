@@ -23,10 +23,10 @@ type end struct {
 	t        *testing.T
 	conn     *Conn
 	peer     *end
-	incoming [][]byte // on their way here, in order
-	flying   []uint64 // SENDs without completion, in order: first those that the peer has received
-	acked    int      // how many of them it has
-	requests []*Op    // of the peer, unanswered
+	incoming [][]byte // messages on their way to this end, in order
+	inFlight []uint64 // IDs of SENDs without completion, in order
+	acked    int      // how many of inFlight the peer has received
+	requests []*Op    // unanswered requests of the peer
 	finished map[*Op]int
 	failed   int
 	received int
@@ -47,7 +47,7 @@ func pairOf(t *testing.T, depth int, v wire.Version) (a, b *end) {
 	return a, b
 }
 
-// poll takes the outputs and checks what must always hold.
+// poll takes the outputs and checks the invariants.
 func (e *end) poll() {
 	for {
 		switch o := e.conn.Poll().(type) {
@@ -61,7 +61,7 @@ func (e *end) poll() {
 			return
 		case *Transmit:
 			e.peer.incoming = append(e.peer.incoming, o.Message)
-			e.flying = append(e.flying, o.ID)
+			e.inFlight = append(e.inFlight, o.ID)
 		case *Arrival:
 			if o.Op == nil {
 				e.received++
@@ -79,15 +79,15 @@ func (e *end) poll() {
 	}
 }
 
-// step does one thing that is due, chosen by r: it delivers a message, completes a SEND or answers
-// a request. It reports false if nothing is due.
+// step does one of three things, chosen by r: it delivers a message, completes a SEND or answers
+// a request. It returns false if there is nothing to do.
 func (e *end) step(now time.Time, r *rand.Rand) bool {
 	var due []func()
 	if len(e.incoming) > 0 {
 		due = append(due, func() { e.peer.acked++; e.conn.Receive(now, take(&e.incoming)) })
 	}
 	if e.acked > 0 {
-		due = append(due, func() { e.acked--; e.conn.Sent(now, take(&e.flying)) })
+		due = append(due, func() { e.acked--; e.conn.Sent(now, take(&e.inFlight)) })
 	}
 	if len(e.requests) > 0 {
 		due = append(due, func() { e.answer(now, take(&e.requests), r.IntN(4)) })
@@ -126,8 +126,8 @@ func operation(i int) *Op {
 	return &Op{Kind: SendImmediate, LNet: wire.LNetHeader{Type: wire.Put, PayloadLen: 3}, Payload: []byte("abc")}
 }
 
-// TestFlowControl fills the queues of both ends, or of one, and lets messages, completions and
-// answers take any order. Everything must end, and no message may find no receive.
+// TestFlowControl fills the queues of one or both ends. Messages, completions and answers come in a
+// random order. Every operation must end, and there must be a receive for every message.
 func TestFlowControl(t *testing.T) {
 	for _, of := range []struct {
 		depth   int
@@ -173,7 +173,7 @@ func TestFlowControl(t *testing.T) {
 	}
 }
 
-// TestLostPeer closes one end in the middle. Each of its operations ends once.
+// TestLostPeer closes one end while operations are under way. Each operation must end exactly once.
 func TestLostPeer(t *testing.T) {
 	for seed := range uint64(50) {
 		a, b := pair(t, 4)
@@ -207,7 +207,7 @@ func TestLostPeer(t *testing.T) {
 	}
 }
 
-// TestTimers: a request without an answer ends the connection, an idle one sends a NOOP.
+// TestTimers checks that a request without an answer ends the connection, and that an idle connection sends a NOOP.
 func TestTimers(t *testing.T) {
 	a, b := pair(t, 8)
 	if next := a.conn.NextTimeout(); next != epoch.Add(100*time.Second) {
@@ -240,7 +240,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// TestNoop: a side that only receives gives credits back when it owes half of them.
+// TestNoop checks that a side that only receives gives credits back when it owes half of them.
 func TestNoop(t *testing.T) {
 	a, b := pair(t, 8)
 	for i := range 8 {
@@ -248,8 +248,8 @@ func TestNoop(t *testing.T) {
 		a.poll()
 		b.conn.Receive(epoch, take(&b.incoming))
 		b.poll()
-		if want := (i + 1) / 4; len(b.flying) != want {
-			t.Fatalf("%d NOOPs after %d messages, want %d", len(b.flying), i+1, want)
+		if want := (i + 1) / 4; len(b.inFlight) != want {
+			t.Fatalf("%d NOOPs after %d messages, want %d", len(b.inFlight), i+1, want)
 		}
 	}
 	for range 2 {
@@ -325,8 +325,8 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// FuzzReceive gives a connection arbitrary messages of its peer. What it sends must stay within
-// the credits, and each operation must end once.
+// FuzzReceive gives a connection arbitrary messages of its peer. The connection must stay within
+// its credits, and each operation must end exactly once.
 func FuzzReceive(f *testing.F) {
 	m := wire.Message{Version: wire.Version2, Type: wire.PutAck, Src: 1, SrcStamp: 11, Dst: 2, DstStamp: 22, Cookie: 1, SinkCookie: 9,
 		Desc: wire.Descriptor{RKey: 7, Frags: []wire.Fragment{{Len: 8192, Addr: 1 << 20}}}}

@@ -8,17 +8,17 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// Why connections and operations end.
+// Reasons for the end of connections and operations.
 var (
-	// ErrClosed ends a connection that either side has closed in order.
+	// ErrClosed ends a connection that either side has closed without an error.
 	ErrClosed = errors.New("lnd: connection closed")
 	// ErrTimeout ends a connection on which an operation was not finished in time.
 	ErrTimeout = fmt.Errorf("lnd: the peer did not answer: %w", syscall.ETIMEDOUT)
-	// ErrAborted ends the operations of a connection that is over. The reason of that is wrapped beside it.
+	// ErrAborted ends the operations of a connection that is over. The same error wraps the reason why it is over.
 	ErrAborted = fmt.Errorf("lnd: operation aborted: %w", syscall.ECONNABORTED)
 )
 
-// Violation is what a peer has done wrong. The connection is closed; nothing is answered.
+// Violation is a violation of the protocol by a peer. It closes the connection without an answer.
 type Violation struct {
 	Message wire.Type
 	Detail  string

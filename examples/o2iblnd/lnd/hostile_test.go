@@ -16,8 +16,8 @@ func isViolation(t *testing.T, name string, c *Conn) {
 	}
 }
 
-// TestGuessedCookie: cookies are counters, so a peer can answer a request that it has not got. The
-// request waits for a credit; its answer must not count as one.
+// TestGuessedCookie has a peer answer a request that it has not received: cookies are counters, so the peer can guess
+// them. The request still waits for a credit, and the answer must not be accepted.
 func TestGuessedCookie(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind int
@@ -42,8 +42,8 @@ func TestGuessedCookie(t *testing.T) {
 	}
 }
 
-// TestImpossibleStatus: an answer that says that more was moved than there is room for ends the
-// connection, and the operation with it.
+// TestImpossibleStatus checks that an answer ends the connection and the operation if its status is larger than the
+// sink.
 func TestImpossibleStatus(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind int
@@ -72,7 +72,8 @@ func TestImpossibleStatus(t *testing.T) {
 	}
 }
 
-// TestHugeSink: the peer has more room for a PUT than there is data, however its fragments add up: EPROTO, and no WRITE.
+// TestHugeSink checks that a sink larger than the data of a PUT is refused with EPROTO and without a WRITE, even if the
+// sum of the fragments overflows 32 bits.
 func TestHugeSink(t *testing.T) {
 	for _, lens := range [][]uint32{{1<<32 - 1}, {1 << 31}, {1 << 31, 1 << 31}, {1<<32 - 1, 2}} {
 		c := NewConn(epoch, Config{}, idA, params(8))
@@ -95,20 +96,20 @@ func TestHugeSink(t *testing.T) {
 		if done, err := wire.Decode(last.Message); err != nil || done.Type != wire.PutDone || done.Status != statusProto {
 			t.Errorf("%v: %v, %v", lens, done, err)
 		}
-		if w, status := split(100, m.Desc, 8); len(w) == 0 || w[0].Len != 100 || status != 100 { // of a GET
+		if w, status := split(100, m.Desc, 8); len(w) == 0 || w[0].Len != 100 || status != 100 { // a GET may have a larger sink
 			t.Errorf("%v: a GET of 100 bytes: %+v, %d", lens, w, status)
 		}
 	}
 }
 
-// TestOverspent: a peer that sends without a credit is cut off, so that what this side owes it fits
-// the field of a message.
+// TestOverspent checks that a peer that sends without a credit is disconnected. So the number of credits that this side
+// owes always fits the field of a message.
 func TestOverspent(t *testing.T) {
 	const depth = 8
 	_, b := pair(t, depth)
 	m := wire.Message{Version: wire.Version2, Type: wire.Immediate, Src: idA.Local, SrcStamp: idA.LocalStamp, Dst: idB.Local, DstStamp: idB.LocalStamp,
 		LNet: wire.LNetHeader{Type: wire.Put}}
-	for range 2 * depth { // two NOOPs give depth back and are never completed
+	for range 2 * depth { // two NOOPs, which never complete, give depth credits back
 		b.conn.Receive(epoch, m.Append(nil))
 		b.poll()
 	}
@@ -119,7 +120,7 @@ func TestOverspent(t *testing.T) {
 	isViolation(t, "one more", b.conn)
 }
 
-// TestSendWork: transfers into many fragments wait for room in the send queue.
+// TestSendWork checks that transfers into many fragments wait for room in the send queue.
 func TestSendWork(t *testing.T) {
 	const frags = wire.MaxFragments
 	cfg := Config{PeerCredits: 64, SendWork: 3 * maxWork}
@@ -136,24 +137,24 @@ func TestSendWork(t *testing.T) {
 		c.Receive(epoch, m.Append(nil))
 	}
 	posted, sent := 0, 0
-	var flying []*Transmit
+	var inFlight []*Transmit
 	for {
 		switch o := c.Poll().(type) {
 		case *Arrival:
 			c.ServeGet(epoch, o.Op, frags*16)
 		case *Transmit:
-			flying = append(flying, o)
+			inFlight = append(inFlight, o)
 			if posted += len(o.Writes) + extraWork; posted > cfg.SendWork {
 				t.Fatalf("%d work requests, the send queue holds %d", posted, cfg.SendWork)
 			}
 		case nil:
-			if len(flying) == 0 {
+			if len(inFlight) == 0 {
 				if sent < requests || c.Err() != nil {
 					t.Errorf("%d of %d transfers were sent, %v", sent, requests, c.Err())
 				}
 				return
 			}
-			last := take(&flying)
+			last := take(&inFlight)
 			if last.Op != nil {
 				sent++
 			}
@@ -163,8 +164,8 @@ func TestSendWork(t *testing.T) {
 	}
 }
 
-// TestStrangers: requests that are refused, and peers that are gone, leave nothing behind. Any node
-// can name itself with any NID.
+// TestStrangers checks that refused requests and disconnected peers leave no state behind: any node
+// can claim any NID.
 func TestStrangers(t *testing.T) {
 	ni := NewNI(Config{}, 1, 11)
 	request := func(src wire.NID, depth int, full bool) Answer {

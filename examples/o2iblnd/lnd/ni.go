@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// NI is a network interface: one NID. It decides on connection requests in both roles and keeps
-// what it has learned of each peer.
+// NI is a network interface with one NID. It decides on the requests of peers, makes the requests of this side, and keeps
+// the state of each peer.
 type NI struct {
 	cfg   Config
 	nid   wire.NID
@@ -31,20 +31,20 @@ func (n *NI) NID() wire.NID { return n.nid }
 // Config returns the configuration with its defaults.
 func (n *NI) Config() Config { return n.cfg }
 
-// Peer is what an interface knows of a peer.
+// Peer is the state of a peer.
 type Peer struct {
 	NID wire.NID
 
-	stamp      wire.Stamp // of its last incarnation; 0: not known
-	connected  bool       // stamp and version are those of a connection, or of an attempt that was answered
-	connecting bool       // this side's request is on its way
+	stamp      wire.Stamp // last known incarnation; 0: not known
+	connected  bool       // stamp and version come from a connection, or from the answer to an attempt
+	connecting bool       // an attempt of this side is under way
 	accepting  int        // requests of the peer that are accepted but not established
-	races      int        // requests of the peer that lost in a row
-	attempts   int        // of this side in a row
-	retryAt    time.Time  // no attempt before
+	races      int        // how many requests of the peer have lost in a row
+	attempts   int        // how many attempts of this side in a row
+	retryAt    time.Time  // earliest time of the next attempt
 
-	version      wire.Version // of the connection, or to ask for
-	depth, frags uint16       // to ask for
+	version      wire.Version // version of the connection, or of the next request
+	depth, frags uint16       // parameters of the next request
 }
 
 // Peer returns the state of a peer.
@@ -61,16 +61,16 @@ func (n *NI) Peer(nid wire.NID) *Peer {
 // Answer says what to do with a connection request.
 type Answer struct {
 	Reject   bool
-	Private  []byte // of the REJ or of the REP
+	Private  []byte // private data of the REJ or of the REP
 	CloseOld bool   // close all connections to the peer first: it has restarted
-	Peer     *Peer  // nil if the request does not say who asks
+	Peer     *Peer  // nil if the request was refused before the NI looked at its peer
 	Identity Identity
 	Params   wire.ConnParams
 }
 
-// Request decides on a connection request by its private data and source port. It refuses what it
-// could accept if the driver has no room for another connection: full. If it is accepted,
-// call [NI.Settled] once the connection is established or has failed.
+// Request decides on a connection request by its private data and source port. With full, the driver has
+// no room for another connection, and Request refuses every request. After it has accepted a request,
+// call [NI.Settled] when the connection is established or has failed.
 func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	m, err := wire.Decode(private)
 	reject := wire.Reject{Version: wire.Version2, Why: wire.Fatal, Params: wire.ConnParams{MaxMessage: wire.MaxMessage}}
@@ -85,7 +85,7 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	}
 	reject.Stamp, reject.Params = n.stamp, n.params(m.Version)
 	reject.Why = n.check(m)
-	if reject.Why != 0 { // before anything of the peer is kept
+	if reject.Why != 0 { // before the NI keeps state for the peer
 		return refusal(reject, nil)
 	}
 	if full {
@@ -110,7 +110,7 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	return Answer{Private: ack, Peer: p, Identity: n.identity(p), Params: m.Conn}
 }
 
-// check compares a request with what this side can do. 0: it can.
+// check compares a request with the limits of this side. It returns 0 if the request is acceptable.
 func (n *NI) check(m *wire.Message) wire.Why {
 	own := n.params(m.Version)
 	switch c := m.Conn; {
@@ -121,7 +121,7 @@ func (n *NI) check(m *wire.Message) wire.Why {
 	case c.QueueDepth < minDepth(m.Version) || c.MaxFrags == 0:
 		return wire.Fatal
 	case m.Version == wire.Version1 && (c.QueueDepth > own.QueueDepth || c.MaxFrags > wire.MaxFragments):
-		return wire.Fatal // it knows no other reasons
+		return wire.Fatal // version 1 has no other reason for this
 	case c.QueueDepth > own.QueueDepth:
 		return wire.MsgQueueSize
 	case c.MaxFrags > wire.MaxFragments:
@@ -136,7 +136,7 @@ func refusal(r wire.Reject, p *Peer) Answer {
 	return Answer{Reject: true, Private: r.Append(nil), Peer: p}
 }
 
-// params returns what this side can do in a version. The queue depth of version 1 is fixed.
+// params returns the limits of this side in a version. Version 1 has a queue depth of at most depthV1.
 func (n *NI) params(v wire.Version) wire.ConnParams {
 	c := n.cfg.Params()
 	if v == wire.Version1 {
@@ -145,8 +145,8 @@ func (n *NI) params(v wire.Version) wire.ConnParams {
 	return c
 }
 
-// minDepth is the least queue depth of a version. In version 1 requests leave a credit for NOOPs, and with a
-// depth of 2 each NOOP would be answered by another one.
+// minDepth is the least queue depth of a version. In version 1, one credit is reserved for NOOPs, and with a
+// depth of 2 each NOOP would cause another one in return.
 func minDepth(v wire.Version) uint16 {
 	if v == wire.Version1 {
 		return 3
@@ -167,11 +167,11 @@ func (n *NI) identity(p *Peer) Identity {
 	return Identity{Local: n.nid, LocalStamp: n.stamp, Peer: p.NID, PeerStamp: p.stamp, Version: p.version}
 }
 
-// Alone tells that the last connection to a peer is over. The next one may be to another incarnation.
+// Alone informs the interface that the last connection to a peer is over. The peer may restart before the next one.
 func (n *NI) Alone(p *Peer) { p.stamp, p.version, p.connected = 0, wire.Version2, false }
 
-// Forget forgets a peer that has no connection and no attempt under way. It reports false if it has one.
-// What was learned of it costs another refusal next time.
+// Forget deletes the state of a peer that has no connection. It returns false if an attempt of either side is under
+// way. The next attempt begins with the default parameters, so the peer may refuse it again.
 func (n *NI) Forget(p *Peer) bool {
 	if p.connecting || p.accepting > 0 {
 		return false
@@ -180,11 +180,11 @@ func (n *NI) Forget(p *Peer) bool {
 	return true
 }
 
-// Settled tells that an accepted request is established or has failed.
+// Settled informs the interface that an accepted request is established or has failed.
 func (n *NI) Settled(p *Peer) { p.accepting-- }
 
-// MayDial reports whether an attempt to connect may begin now. If not, at is when to ask again; the
-// zero time means: when an attempt that is under way has ended.
+// MayDial reports whether an attempt to connect may begin now. If not, at is the time to call MayDial again. The
+// zero time means: call it when the attempt that is under way has ended.
 func (p *Peer) MayDial(now time.Time) (ok bool, at time.Time) {
 	switch {
 	case p.connecting || p.accepting > 0:
@@ -201,12 +201,12 @@ func (n *NI) Dial(p *Peer) {
 	p.attempts++
 }
 
-// Hello returns the private data of the request of an attempt.
+// Hello returns the private data for the request to a peer.
 func (n *NI) Hello(p *Peer) []byte {
 	return n.hello(wire.ConnReq, p, wire.ConnParams{QueueDepth: min(p.depth, n.params(p.version).QueueDepth), MaxFrags: p.frags})
 }
 
-// Accepted checks the private data with which the peer has accepted. On an error close the connection.
+// Accepted checks the private data of the peer's acceptance. If it returns an error, close the connection.
 func (n *NI) Accepted(p *Peer, private []byte) (Identity, wire.ConnParams, error) {
 	p.connecting = false
 	m, err := wire.Decode(private)
@@ -235,7 +235,7 @@ var (
 	ErrUnreachable = fmt.Errorf("lnd: the peer cannot be reached: %w", syscall.EHOSTUNREACH)
 )
 
-// Reasons of the connection manager that mean something here.
+// Reasons of the connection manager that Refused distinguishes.
 const (
 	cmTimeout          = 4
 	cmInvalidServiceID = 8
@@ -243,13 +243,14 @@ const (
 	cmConsumer         = 28
 )
 
-// quickAttempts is how many attempts follow one another at once; then there is one in a second.
+// quickAttempts is how many attempts may follow one another without a pause. Further attempts wait one second each.
 const quickAttempts = 10
 
-// Refused tells that an attempt was refused, with the reason of the connection manager and the
-// private data, that the peer did not answer in time (reason 4), or that it failed with reason 0. If another attempt can help, it returns nil: see
-// [Peer.MayDial]. Otherwise the messages that wait for the connection fail with the error. random
-// is a number below 1: how much of the longest pause to take after a lost race.
+// Refused informs the interface that an attempt was refused, with the reason of the connection manager and the
+// private data. Reason 4 means that the peer did not answer in time, reason 0 that the attempt failed on this side. If
+// another attempt can succeed, Refused returns nil, and [Peer.MayDial] has its time. Otherwise the messages that wait for
+// the connection fail with the error. random is a number in [0, 1): the pause after a lost race is this part of the
+// longest pause.
 func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random float64) error {
 	p.connecting = false
 	p.retryAt = now
@@ -265,7 +266,7 @@ func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random 
 	case cmTimeout:
 		err = fmt.Errorf("%w: no answer", ErrUnreachable)
 	case cmInvalidServiceID:
-		err = fmt.Errorf("%w: nobody listens on port %d", ErrUnreachable, wire.Port)
+		err = fmt.Errorf("%w: it does not listen on port %d", ErrUnreachable, wire.Port)
 	default:
 		err = fmt.Errorf("%w: reason %d of the connection manager", ErrUnreachable, reason)
 	}
@@ -281,17 +282,17 @@ func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random 
 	return err
 }
 
-// anyStamp is the destination stamp of a request of version 1 to a node that has told none.
+// anyStamp is the destination stamp of a request of version 1 to a node whose stamp is not known.
 const anyStamp = ^wire.Stamp(0)
 
 const (
-	// maxAttempts is how many attempts messages wait for.
+	// maxAttempts is how many attempts may fail before the waiting messages fail.
 	maxAttempts = 30
 	// racePause is the longest pause after a lost race.
 	racePause = 100 * time.Millisecond
 )
 
-// refusedBy acts on the refusal of the peer's driver.
+// refusedBy acts on a refusal with the private data of the peer's driver.
 func (n *NI) refusedBy(now time.Time, p *Peer, private []byte, random float64) error {
 	r, err := wire.DecodeReject(private)
 	if err != nil {

@@ -12,7 +12,7 @@ type Kind uint8
 // The kinds. This side begins the first three, the peer the others.
 const (
 	SendImmediate Kind = iota + 1 // a message with its payload
-	SendPut                       // PUT_REQ: this side writes into the peer's memory once it has told where
+	SendPut                       // PUT_REQ: this side writes into the peer's memory after the peer's PUT_ACK
 	SendGet                       // GET_REQ: the peer writes into Sink
 	TakePut                       // the peer's PUT_REQ: accept it with [Conn.AcceptPut]
 	ServeGet                      // the peer's GET_REQ: serve it with [Conn.ServeGet]
@@ -24,21 +24,21 @@ type Op struct {
 	LNet    wire.LNetHeader
 	Payload []byte          // SendImmediate
 	Size    int             // SendPut: bytes to write
-	Sink    wire.Descriptor // SendGet: where the peer is to write
-	User    any             // of the layer above
+	Sink    wire.Descriptor // SendGet: the memory that the peer writes to
+	User    any             // data of the layer above
 
-	id       wire.Cookie // the peer names it in its answer; TakePut: in its PUT_DONE
-	peer     wire.Cookie // with which this side answers
+	id       wire.Cookie // cookie in the peer's answer; TakePut: in its PUT_DONE
+	peer     wire.Cookie // cookie in this side's answer
 	deadline time.Time
 	sending  int  // SENDs in flight
-	sent     bool // of the message that tells the peer id, or of one behind it
+	sent     bool // a message of the operation was transmitted, so the peer may know id
 	waiting  bool
 	done     bool
 	n        int
 	err      error
 }
 
-// needsReservation reports whether a receive is kept for the answer.
+// needsReservation reports whether this side reserves a receive for the answer.
 func (o *Op) needsReservation() bool { return o.Kind == SendPut || o.Kind == SendGet }
 
 // Write is an RDMA WRITE of a part of an operation's memory.
@@ -48,8 +48,8 @@ type Write struct {
 	RKey        uint32
 }
 
-// Transmit asks the driver to post Writes, unsignaled, and behind them a SEND of Message with a
-// completion of which ID is told to [Conn.Sent]. Op is nil of a NOOP.
+// Transmit asks the driver to post the unsignaled Writes and then a signaled SEND of Message. When the SEND completes,
+// the driver calls [Conn.Sent] with ID. Op is nil in the Transmit of a NOOP.
 type Transmit struct {
 	ID      uint64
 	Message []byte
@@ -57,23 +57,23 @@ type Transmit struct {
 	Op      *Op
 }
 
-// Arrival is a message of the peer. Of an IMMEDIATE Op is nil and Payload has the data until the
-// next call of Receive. Otherwise the layer above answers Op.
+// Arrival is a message of the peer. For an IMMEDIATE, Op is nil, and Payload is valid until the
+// next call of Receive. Otherwise the layer above must answer Op.
 type Arrival struct {
 	LNet    wire.LNetHeader
 	Payload []byte
 	Op      *Op
 }
 
-// Finished says that an operation is over and that its memory is no longer in use, after the
-// driver has acted on a Closed that came before. N is the number of bytes that were moved.
+// Finished says that an operation is over. Its memory is no longer in use if the driver has acted on an earlier
+// Closed. N is the number of bytes that were moved.
 type Finished struct {
 	Op  *Op
 	N   int
 	Err error
 }
 
-// Closed says that the connection is over: the driver ends it and moves its queue pair to the
+// Closed says that the connection is over. The driver disconnects and moves the queue pair to the
 // error state before it acts on the next output.
 type Closed struct{ Err error }
 
@@ -81,7 +81,7 @@ type Closed struct{ Err error }
 type Output any
 
 // split cuts n bytes of contiguous memory into WRITEs for the fragments of a descriptor. The status
-// is n, or negative: then there are no WRITEs.
+// is n, or a negative errno if the bytes do not fit.
 func split(n int, d wire.Descriptor, maxFrags int) (writes []Write, status int32) {
 	rest := n
 	for _, f := range d.Frags {

@@ -6,10 +6,10 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// RaceRule says which of two connection requests wins that cross on the wire. The side with the
-// higher NID refuses the other's request; the comparison differs between versions of Lustre. Nodes
-// of different versions may refuse each other. This side then waits a random time before it asks
-// again, and accepts meanwhile.
+// RaceRule says which request wins if two connection requests cross on the wire. The side with the
+// higher NID refuses the other's request, but versions of Lustre compare NIDs differently. Two nodes
+// of different versions may therefore refuse each other. This side then waits a random time before it asks
+// again, and accepts requests meanwhile.
 type RaceRule uint8
 
 // The rules.
@@ -33,8 +33,8 @@ func (r RaceRule) wins(local, peer wire.NID) bool {
 	return false
 }
 
-// raceWord is the XOR of network number and address as they lie in memory, in network byte order,
-// and are read by a little-endian machine: the last octet of the address counts most.
+// raceWord returns the XOR of network number and address. Both are in network byte order in memory and are read as
+// little-endian numbers, so the last octet of the address is the most significant.
 func raceWord(n wire.NID) uint32 {
 	b := binary.BigEndian.AppendUint64(nil, uint64(n))
 	return uint32(binary.LittleEndian.Uint16(b[2:])) ^ binary.LittleEndian.Uint32(b[4:])

@@ -6,7 +6,7 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// Receive takes a SEND of the peer. A message that breaks the protocol closes the connection.
+// Receive handles a SEND of the peer. A message that violates the protocol closes the connection.
 func (c *Conn) Receive(now time.Time, b []byte) {
 	if c.err != nil {
 		return
@@ -87,16 +87,16 @@ func (c *Conn) arrive(m *wire.Message, k Kind) error {
 	return nil
 }
 
-// resumes says which kind of operation an answer continues.
+// resumes has the kind of operation that each type of answer continues.
 var resumes = map[wire.Type]Kind{wire.PutAck: SendPut, wire.PutNak: SendPut, wire.GetDone: SendGet, wire.PutDone: TakePut}
 
 // resume continues the operation that an answer of the peer names.
 func (c *Conn) resume(now time.Time, m *wire.Message) error {
 	op, ok := c.ops[m.Cookie]
-	if !ok || op.Kind != resumes[m.Type] || !op.sent { // a guessed cookie may be of a request that still waits
+	if !ok || op.Kind != resumes[m.Type] || !op.sent { // the peer may guess the cookie of a request that still waits
 		return violation(m.Type, "answers no operation: cookie %x", uint64(m.Cookie))
 	}
-	if m.Type != wire.PutAck && int(m.Status) > op.limit() { // the operation ends with the connection
+	if m.Type != wire.PutAck && int(m.Status) > op.limit() { // the end of the connection ends the operation
 		return violation(m.Type, "says that %d bytes were written, there is room for %d", m.Status, op.limit())
 	}
 	delete(c.ops, m.Cookie)
@@ -117,7 +117,7 @@ func (c *Conn) resume(now time.Time, m *wire.Message) error {
 	return nil
 }
 
-// limit is the most that the status of an answer may say.
+// limit is the largest number of bytes that an answer may report in its status.
 func (o *Op) limit() int {
 	if o.Kind == SendPut { // PUT_NAK
 		return 0
@@ -125,7 +125,7 @@ func (o *Op) limit() int {
 	return o.Sink.Size()
 }
 
-// writePut writes the data of a PUT where the peer wants it: as much as it has room for.
+// writePut writes the data of a PUT to the peer's sink, up to the size of the sink. A sink larger than the data is an error.
 func (c *Conn) writePut(now time.Time, op *Op, m *wire.Message) {
 	op.Sink, op.peer = m.Desc, m.SinkCookie
 	n := m.Desc.Size()

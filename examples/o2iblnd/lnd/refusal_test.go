@@ -13,8 +13,8 @@ const (
 	peerStamp = wire.Stamp(0x1122334455667788)
 )
 
-// TestRequestRefusals is the table of requests that a node refuses, with the private data of the refusal: what a kernel
-// node answers, as far as probe-rej-216 shows it.
+// TestRequestRefusals has a table of requests that a node refuses, with the private data of the refusal. The refusals
+// are those of a kernel node, as far as probe-rej-216 shows them.
 func TestRequestRefusals(t *testing.T) {
 	none := wire.ConnParams{MaxMessage: wire.MaxMessage}
 	for _, tt := range []struct {
@@ -69,7 +69,7 @@ func TestRequestRefusals(t *testing.T) {
 	}
 }
 
-// TestAfterRefusal is the table of what a node asks for after a refusal, if it asks again.
+// TestAfterRefusal has a table of refusals, with the next request of the refused node.
 func TestAfterRefusal(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -112,8 +112,8 @@ func TestAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestVersion1: a node that is refused by one of version 1 asks again in it, and once only; the next connection begins with
-// version 2. All connections with a peer have one version.
+// TestVersion1 checks that a node that is refused by a node of version 1 asks again with version 1, but only once. The next
+// connection begins with version 2. All connections with a peer have the same version.
 func TestVersion1(t *testing.T) {
 	a, b := NewNI(Config{PeerCredits: 16}, 1, niStamp), NewNI(Config{}, 2, peerStamp)
 	old := wire.Reject{Version: wire.Version1, Why: wire.Fatal}

@@ -18,23 +18,23 @@ type side struct {
 	qpn  bth.QPN
 }
 
-// replay plays a host in a capture.
+// replay replaces a host in a capture by our end.
 type replay struct {
 	t *testing.T
 	played
 	*capture
 	host      netip.Addr
-	keeps     bool                // the host has broken rules, which our end keeps: our end plays the other host as well
+	keeps     bool                // the host has broken rules, but our end keeps them; our end replaces the other host, too
 	asked     []*unit             // requests without an answer
 	players   map[side]*player    // by either end of the connection
-	others    map[*player]*player // of the other host
-	only      *player             // of the connection that was begun before
+	others    map[*player]*player // the players of the other host
+	only      *player             // player of the connection that began before the capture
 	checked   int
-	refrained int // messages that our end does not send
+	refrained int // messages of the captured node that our end does not send
 	ahead     int
 }
 
-// play returns how many messages of the host it has compared, or refrained from.
+// play replays the capture and returns how many messages of the host it has compared or has not sent.
 func (r *replay) play() int {
 	sent := 0
 	for _, u := range r.units {
@@ -63,7 +63,7 @@ func (r *replay) play() int {
 	return sent
 }
 
-// end checks how the connections stand at the end of the capture.
+// end checks the state of the connections at the end of the capture.
 func (r *replay) end() {
 	ends := map[*player]bool{}
 	for _, p := range r.players {
@@ -96,7 +96,7 @@ func (r *replay) end() {
 	}
 }
 
-// connect takes a message of the connection manager.
+// connect handles a message of the connection manager.
 func (r *replay) connect(u *unit) {
 	m := u.Message
 	if u.request {
@@ -123,7 +123,7 @@ func (r *replay) connect(u *unit) {
 	}
 }
 
-// identity is that of the host, by a message of either side.
+// identity returns the identity of the host, from a message of either side.
 func (r *replay) identity(u *unit) Identity {
 	m := u.Message
 	if u.Src == r.host {
@@ -139,7 +139,7 @@ func (r *replay) player(u *unit) *player {
 	}
 	p := r.players[side{u.Dst, u.QPN}]
 	if p == nil && r.begun && u.Message != nil {
-		if r.only == nil { // with half of the credits: it does not matter where the others are
+		if r.only == nil { // with half of the credits, because the true number is not known
 			r.only = newPlayer(r.t, NewConn(epoch, r.config, r.identity(u), params(8)))
 			r.only.conn.credits, r.only.conn.granted = 4, 4
 		}
@@ -155,7 +155,7 @@ func (r *replay) compare(p *player, u *unit) {
 		r.t.Fatalf("a message without a connection: %v", u)
 	}
 	m := meant(u)
-	if r.keeps && (m == nil || m.Type == wire.NoOp) { // no rule makes our end send it
+	if r.keeps && (m == nil || m.Type == wire.NoOp) { // by the rules, our end need not send it
 		r.refrained++
 		return
 	}
@@ -187,7 +187,7 @@ func (r *replay) compare(p *player, u *unit) {
 	}
 }
 
-// mayBeAhead is how many credits our end may have given back that the captured node gives back later.
+// mayBeAhead is how many credits our end may give back earlier than the captured node.
 func (r *replay) mayBeAhead() int {
 	if r.lost {
 		return 8 // many messages cross, up to the queue depth
@@ -195,7 +195,7 @@ func (r *replay) mayBeAhead() int {
 	return 1
 }
 
-// exchange has our end in the place of the other host send a message, which the host gets.
+// exchange makes our end in the place of the other host send a message to the host.
 func (r *replay) exchange(p *player, u *unit) {
 	r.t.Helper()
 	o := r.others[p]
@@ -227,14 +227,14 @@ func (r *replay) exchange(p *player, u *unit) {
 	}
 }
 
-// plain returns a message without what depends on the sender's history and machine: credits, checksum, byte order.
+// plain returns a message without the fields that depend on the sender's state and machine: credits, checksum, byte order.
 func plain(m *wire.Message) []byte {
 	p := *m
 	p.Order, p.Credits, p.Checksum = wire.LittleEndian, 0, 0
 	return p.Append(nil)
 }
 
-// meant is the message that a unit holds, also if only its checksum is wrong; nil: it is none.
+// meant returns the message in a unit, even if its checksum is wrong, and nil if there is none.
 func meant(u *unit) *wire.Message {
 	if u.Message != nil {
 		return u.Message
@@ -248,7 +248,7 @@ func meant(u *unit) *wire.Message {
 	return nil
 }
 
-// wantAnswers checks what our end in the place of a host that was frozen has answered.
+// wantAnswers checks the answers of our end in the place of a frozen host.
 func (r *replay) wantAnswers() {
 	for _, p := range r.players {
 		var got []string
@@ -259,7 +259,7 @@ func (r *replay) wantAnswers() {
 			}
 			got = append(got, name)
 		}
-		// Of a ping; a large PUT and its ACK; a large GET; a small PUT.
+		// The answers to a ping, a large PUT with its ACK, a large GET and a small PUT.
 		if want := []string{"REPLY", "PUT_ACK", "ACK", "GET_DONE", "ACK"}; !slices.Equal(got, want) {
 			r.t.Errorf("answered %v, want %v", got, want)
 		}
@@ -271,8 +271,8 @@ func (r *replay) wantAnswers() {
 	}
 }
 
-// wantTimeout checks that our end gives a silent peer up when its first request has waited for 49 s, as the captured
-// node did, which looks every quarter of that time.
+// wantTimeout checks that our end disconnects from a silent peer when its first request has waited for 49 s. The captured
+// node did the same, but it checks only four times in that period.
 func (r *replay) wantTimeout() {
 	var asked time.Duration
 	for _, u := range r.units {
@@ -303,13 +303,13 @@ func (r *replay) wantTimeout() {
 				r.t.Errorf("an operation ended with %v", f.Err)
 			}
 		}
-		return // each is in the table twice
+		return // each player is in the map twice
 	}
 }
 
-// wantLoss checks what is left when a host has lost its power: the other one has repeated its last message as often as the
-// queue pair does, five times, and then disconnected. Our end waits for that, too: no operation has
-// timed out before. When the driver says that the SEND has failed, all operations end.
+// wantLoss checks the end of a capture in which a host loses its power. The other host has repeated its last message
+// retryCount times, as the queue pair does, and then disconnected. Our end waits as long: no operation
+// times out before. When the driver reports that the SEND has failed, all operations end.
 func (r *replay) wantLoss() {
 	last := r.units[len(r.units)-1].at
 	if n := r.resent[a]; n != retryCount || len(r.ended) != 1 || r.ended[0].src != a || r.ended[0].at < last+retryCount*2*time.Second {
@@ -340,7 +340,7 @@ func (r *replay) wantLoss() {
 // lndTimeout is how long a node waits for the answer to a request.
 const lndTimeout = 49 * time.Second
 
-// retryCount is that of the queue pairs of o2iblnd.
+// retryCount is the retry count of the queue pairs of o2iblnd.
 const retryCount = 5
 
 var errSendFailed = errors.New("RETRY_EXC_ERR")

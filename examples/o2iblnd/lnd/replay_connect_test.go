@@ -12,11 +12,11 @@ import (
 // probeStamp is the incarnation of the test peer.
 const probeStamp wire.Stamp = 0x1122334455667788
 
-// asks asks for the connections that a host has asked for, and acts on the answers that it got. It returns how many.
+// asks repeats the connection requests of a host and acts on the captured answers. It returns the number of requests.
 func (p played) asks(t *testing.T, c *capture, host netip.Addr) (n int) {
 	keeps := host == b && p.probe
 	var ni *NI
-	again := false // the last refusal lets it ask again
+	again := false // after the last refusal, the interface may ask again
 	for i, u := range c.units {
 		if !u.request || u.Src != host {
 			continue
@@ -47,7 +47,7 @@ func (p played) asks(t *testing.T, c *capture, host netip.Addr) (n int) {
 		ni.Dial(peer)
 		hello := ni.Hello(peer)
 		switch {
-		case keeps: // what the test peer has asked breaks a rule, or is in another byte order or version
+		case keeps: // the request of the test peer breaks a rule, or has another byte order or version
 			if a := NewNI(Config{PeerCredits: int(asked.QueueDepth)}, wire.O2IB(u.Dst, 0), 1).Request(hello, 1023, false); a.Reject {
 				t.Errorf("request %d is one that a node refuses: % x", n, a.Private)
 			}
@@ -60,7 +60,8 @@ func (p played) asks(t *testing.T, c *capture, host netip.Addr) (n int) {
 	return n
 }
 
-// hears hands an interface the answer to its request, -1: none. It reports whether the interface asks again.
+// hears hands an interface the answer to its request; answer is its index, -1 if there is none. It reports whether the
+// interface asks again.
 func (p played) hears(t *testing.T, c *capture, ni *NI, peer *Peer, n, answer int) (again bool) {
 	said, err := wire.Decode(ni.Hello(peer))
 	if err != nil {
@@ -95,7 +96,8 @@ func (p played) hears(t *testing.T, c *capture, ni *NI, peer *Peer, n, answer in
 	return err == nil
 }
 
-// demanded is the request that the rules demand after a refusal of the request said; nil: none.
+// demanded returns the request that the rules require after the request said was refused with r, and nil if they
+// require none.
 func demanded(r *wire.Reject, said *wire.Message) *wire.Message {
 	next := *said
 	if r == nil { // it cannot be decoded
@@ -123,16 +125,16 @@ func demanded(r *wire.Reject, said *wire.Message) *wire.Message {
 	return nil
 }
 
-// requestOf rebuilds a request that the capture has cut from its answer.
+// requestOf derives a request from its answer. The captured request is truncated.
 func requestOf(c *capture, answer int) *wire.Message {
 	m := *c.units[answer].Message
 	m.Type, m.Src, m.SrcStamp, m.Dst, m.DstStamp = wire.ConnReq, m.Dst, m.DstStamp, m.Src, 0
 	return &m
 }
 
-// answers answers the requests that a host has got, and returns how many. In the place of a kernel node it must accept and
-// refuse with the same bytes. In the place of a test peer it accepts all but those for another incarnation:
-// the other host is a kernel node, and its requests are in order.
+// answers answers the requests that a host has received, and returns their number. In the place of a kernel node it must
+// accept and refuse with the same bytes. In the place of a test peer it accepts all requests except those for another
+// incarnation: they come from a kernel node and are valid.
 func (p played) answers(t *testing.T, c *capture, host netip.Addr) (n int) {
 	keeps := host == b && (p.probe && p.name != "cksum-216" || p.frozen)
 	interfaces := map[wire.Stamp]*NI{}
@@ -190,7 +192,7 @@ func (p played) answers(t *testing.T, c *capture, host netip.Addr) (n int) {
 	return n
 }
 
-// kept is the answer that the rules demand to a request that is in order.
+// kept returns the answer that the rules require to a valid request.
 func kept(m *wire.Message, stamp wire.Stamp) []byte {
 	if m.DstStamp != 0 && m.DstStamp != stamp {
 		return (&wire.Reject{Version: m.Version, Why: wire.ConnStale, Stamp: stamp, Params: params(8)}).Append(nil)

@@ -13,7 +13,7 @@ import (
 
 var epoch = time.Unix(1e9, 0)
 
-// player plays the part of one node of a capture on one connection.
+// player replaces one node of a capture on one connection.
 type player struct {
 	t        *testing.T
 	conn     *Conn
@@ -24,15 +24,15 @@ type player struct {
 	puts     map[wire.Cookie]*Op // of the peer, unanswered
 	gets     map[wire.Cookie]*Op
 
-	arrived  []*Arrival      // to be served
-	answered []*wire.Message // by serve
+	arrived  []*Arrival      // messages that serve must answer
+	answered []*wire.Message // answers of serve
 }
 
 func newPlayer(t *testing.T, c *Conn) *player {
 	return &player{t: t, conn: c, now: epoch, puts: map[wire.Cookie]*Op{}, gets: map[wire.Cookie]*Op{}}
 }
 
-// at brings the player to a time of the capture.
+// at sets the time of the player to a time of the capture.
 func (p *player) at(t time.Duration) { p.now = epoch.Add(t) }
 
 // poll takes the outputs. SENDs complete at once.
@@ -59,7 +59,7 @@ func (p *player) poll() {
 	}
 }
 
-// next returns the message that the player sends next, where the captured node has sent m; nil: it sends none.
+// next returns the next message of the player, nil if it sends none. m is the message that the captured node has sent.
 func (p *player) next(m *wire.Message) []byte {
 	if len(p.sent) == 0 {
 		p.act(m)
@@ -71,7 +71,7 @@ func (p *player) next(m *wire.Message) []byte {
 	return take(&p.sent).Message
 }
 
-// serve answers what has arrived, as an LNet that has memory for all of it.
+// serve answers the arrived messages, like an LNet with memory for all of them.
 func (p *player) serve() {
 	ack := func(h *wire.LNetHeader) {
 		if h.Type == wire.Put && h.MD != wire.NoMD {
@@ -105,10 +105,10 @@ func (p *player) serve() {
 	p.poll()
 }
 
-// act does what the layer above the driver of the captured node has done to send a message.
+// act makes the call with which the layer above has caused m.
 func (p *player) act(m *wire.Message) {
 	switch m.Type {
-	case wire.NoOp: // a keepalive, or the credits of before the capture
+	case wire.NoOp: // a keepalive, or credits that were owed before the capture began
 		p.now = p.conn.NextTimeout()
 		p.conn.Timeout(p.now)
 	case wire.Immediate:
@@ -133,7 +133,7 @@ func (p *player) act(m *wire.Message) {
 	}
 }
 
-// creditsAt is where a message has its credits.
+// creditsAt is the offset of the credits in a message.
 const creditsAt = 7
 
 // a and b are the nodes of the captures.
@@ -142,17 +142,17 @@ var a, b = netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.2")
 // played says how a capture is played.
 type played struct {
 	name   string
-	other  netip.Addr // of the host that is not b; zero: a
-	probe  bool       // b is a test peer, which breaks rules: our end in its place keeps them
-	frozen bool       // b answers nothing: our end in its place answers
-	lost   bool       // b is without power in the end
-	config Config     // of the host that is not b
-	loose  bool       // credits are not compared, only their sum: messages cross, or a node gives the credit of a PUT back behind the LNet ACK
+	other  netip.Addr // address of the host that is not b; zero: a
+	probe  bool       // b is a test peer, which breaks rules; our end in its place does not
+	frozen bool       // b answers nothing; our end in its place answers
+	lost   bool       // b loses its power before the end
+	config Config     // configuration of the host that is not b
+	loose  bool       // only the sum of credits is compared: messages cross, or a node gives the credit of a PUT back after the LNet ACK
 	begun  bool       // the capture begins in the middle of a connection
-	closes int        // connections that break the protocol
+	closes int        // how many connections a violation of the protocol closes
 }
 
-// replays are all captures. Each is played by both hosts.
+// replays are all captures. The test replaces each of the two hosts in turn.
 var replays = []played{
 	{name: "ping-216"}, {name: "teardown-216"}, {name: "qdepth-216"}, {name: "race-216", loose: true}, {name: "stale-216"},
 	{name: "race-215-216", other: netip.MustParseAddr("10.77.1.1")},
@@ -172,10 +172,10 @@ var replays = []played{
 	{name: "probe-srvrej-216", probe: true}, {name: "probe-srvrej2-216", probe: true},
 }
 
-// TestReplay plays both hosts of every capture: as the side that asks for connections, as the side that is asked, and on the
-// connections. Whatever a kernel node has sent, our end must send too, byte for byte, credits included, and it closes a connection
-// where that did. In the place of a test peer, which breaks rules on purpose, our end keeps them. Nothing that
-// a host has sent, and no request that it got, is left out.
+// TestReplay replaces each of the two hosts of every capture by our end: when the host requests connections, when it
+// answers requests, and on its connections. Our end must send every message of a kernel node, byte for byte, credits included, and
+// must close a connection where the kernel node did. In the place of a test peer, which breaks rules on purpose, our end
+// keeps the rules. The test covers every message that a host has sent and every request that it has received.
 func TestReplay(t *testing.T) {
 	files, err := filepath.Glob(captures + "*.pcap")
 	if err != nil || len(files) != len(replays) {

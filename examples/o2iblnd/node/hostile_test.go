@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// nodes runs a test with so many nodes on one wire, in a bubble with time of its own.
+// nodes runs a test with count nodes on one wire, in virtual time (synctest).
 func nodes(t *testing.T, count int, f func(t *testing.T, n []*Node)) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := mem.NewHub(mem.Config{MTU: 4200})
@@ -41,14 +41,14 @@ func nodes(t *testing.T, count int, f func(t *testing.T, n []*Node)) {
 	})
 }
 
-// forge sends an LNet message as it is. The caller may be a target's function: then the node is locked.
+// forge sends an LNet message unchanged. The node must be locked, as it is in the functions of a target.
 func (n *Node) forge(dst wire.NID, h wire.LNetHeader, payload []byte) {
 	h.Dst, h.PayloadLen = dst, uint32(len(payload))
 	n.submit(dst, &lnd.Op{Kind: lnd.SendImmediate, LNet: h, Payload: payload})
 }
 
-// TestForgedResponses: while a node waits for the REPLY to its ping, the pinged node sends an ACK
-// for it, and another node a REPLY with the right descriptor. Only the true REPLY counts.
+// TestForgedResponses has a node wait for the REPLY to its ping. The pinged node first sends an ACK
+// for it, and another node sends a REPLY with the right descriptor. Only the true REPLY must count.
 func TestForgedResponses(t *testing.T) {
 	nodes(t, 3, func(t *testing.T, n []*Node) {
 		a, b, c := n[0], n[1], n[2]
@@ -88,7 +88,7 @@ func TestForgedResponses(t *testing.T) {
 	})
 }
 
-// TestEarlyAck: a peer acknowledges a PUT before it has said where to write. The PUT must not end
+// TestEarlyAck has a peer send the ACK of a PUT before its PUT_ACK. The PUT must not end
 // while its memory can still be sent.
 func TestEarlyAck(t *testing.T) {
 	nodes(t, 2, func(t *testing.T, n []*Node) {
@@ -109,8 +109,8 @@ func TestEarlyAck(t *testing.T) {
 	})
 }
 
-// TestForgedSource: a node that names another one as the source of its messages cannot make this
-// node connect to that.
+// TestForgedSource checks that a node that names another node as the source of its messages cannot make this
+// node connect to the other node.
 func TestForgedSource(t *testing.T) {
 	nodes(t, 3, func(t *testing.T, n []*Node) {
 		a, b, c := n[0], n[1], n[2]
@@ -119,7 +119,7 @@ func TestForgedSource(t *testing.T) {
 		h.Src, h.Portal, h.MatchBits, h.SinkLen = c.NID(), wire.PingPortal, wire.PingMatchBits, pingSink
 		b.forge(a.NID(), h, nil)
 		b.mu.Unlock()
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // virtual time
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.peers[c.NID()] != nil {
@@ -131,8 +131,8 @@ func TestForgedSource(t *testing.T) {
 	})
 }
 
-// TestHugeSizes: a peer says that it has room for 4 GiB, in one fragment or in many. It gets what there is, also from a node whose int
-// has 32 bits.
+// TestHugeSizes has a peer GET with a sink of 4 GiB, in one or more fragments. The peer gets the available data, even from
+// a node whose int has 32 bits.
 func TestHugeSizes(t *testing.T) {
 	nodes(t, 2, func(t *testing.T, n []*Node) {
 		a, b := n[0], n[1]
@@ -171,7 +171,8 @@ func TestHugeSizes(t *testing.T) {
 	})
 }
 
-// TestLargePush: what a peer pushes to the portal of pings is dropped, so it cannot make the node keep a MiB for each of its credits.
+// TestLargePush checks that the node drops large pushes to the portal of pings. So a peer cannot make the node allocate 1 MiB for
+// each of its credits.
 func TestLargePush(t *testing.T) {
 	nodes(t, 2, func(t *testing.T, n []*Node) {
 		for size, want := range map[int]int{100: 100, maxPush: maxPush, maxPush + 1: 0, wire.MaxPayload: 0} {
@@ -183,7 +184,7 @@ func TestLargePush(t *testing.T) {
 	})
 }
 
-// TestOneUse: a target for one use by one node is not used by another one, nor twice.
+// TestOneUse checks that a target for one use by one node cannot be used by another node or twice.
 func TestOneUse(t *testing.T) {
 	nodes(t, 3, func(t *testing.T, n []*Node) {
 		a, b, c := n[0], n[1], n[2]
@@ -203,7 +204,7 @@ func TestOneUse(t *testing.T) {
 	})
 }
 
-// TestFragmentsFit: a message has room for 257 fragments, however small they are configured.
+// TestFragmentsFit checks that a small FragmentSize does not make more fragments than a message has room for.
 func TestFragmentsFit(t *testing.T) {
 	nodes(t, 2, func(t *testing.T, n []*Node) {
 		n[0].cfg.FragmentSize = 100
@@ -215,7 +216,7 @@ func TestFragmentsFit(t *testing.T) {
 	})
 }
 
-// TestCacheOfDead: memory whose registration was posted but never executed is not in the cache.
+// TestCacheOfDead checks that the cache does not keep memory whose registration was posted but never executed.
 func TestCacheOfDead(t *testing.T) {
 	nodes(t, 1, func(t *testing.T, n []*Node) {
 		p := NewPool(n[0].pd, PoolConfig{Mode: FMR, Cache: true})

@@ -12,30 +12,29 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// link is one connection, or an attempt: an identifier with its queue pair, and the state machine
-// once it is established.
+// link is a connection or an attempt: an rdmacm ID with its queue pair, and the state machine of the connection.
 type link struct {
 	node *Node
 	id   *rdmacm.ID
 	peer *lnd.Peer
-	conn *lnd.Conn // nil before the sizes are agreed on
+	conn *lnd.Conn // nil before the sides have agreed on the parameters
 
 	active      bool // this side has asked
 	established bool
 	gone        bool
-	told        bool // the peer's refusal of this attempt is acted on
+	reported    bool // the result of this attempt was reported to the NI
 
-	deadline time.Time // of the peer's answer, if this side has asked
+	deadline time.Time // for the peer's answer, if this side has asked
 
 	cq    *roce.CQ
-	recv  *roce.MR // room for the receives
-	send  *roce.MR // room for the sends
-	slots []int    // free ones of send
+	recv  *roce.MR // buffers of the receives
+	send  *roce.MR // buffers of the sends
+	slots []int    // free buffers of send
 	used  map[uint64]int
 
-	message [wire.MaxMessage]byte // that is being received
+	message [wire.MaxMessage]byte // copy of the message that is being received
 
-	early []roce.WC // receives that completed before the sizes were known
+	early []roce.WC // completions of receives before conn was set
 }
 
 // receiveID marks the work request IDs of receives.
@@ -99,7 +98,7 @@ func (l *link) completed(wc *roce.WC) {
 	switch {
 	case wc.Status != cq.Success:
 		l.conn.Close(fmt.Errorf("node: the connection to %v failed: %w", l.peer.NID, wc.Err()))
-	case l.conn == nil: // the peer has got the RTU before this side's event was taken
+	case l.conn == nil: // the peer has received the RTU and sent data, but the node has not yet handled the event
 		l.early = append(l.early, *wc)
 		return
 	case wc.ID&receiveID != 0:
@@ -115,12 +114,12 @@ func (l *link) completed(wc *roce.WC) {
 func (l *link) receive(now time.Time, wc *roce.WC) {
 	i := int(wc.ID &^ receiveID)
 	b := l.message[:copy(l.message[:], l.recv.Bytes()[i*wire.MaxMessage:][:wc.ByteLen])]
-	if err := l.post(i); err != nil { // before the message's credit is given back
+	if err := l.post(i); err != nil { // before the credit of the message is given back
 		l.conn.Close(err)
 		return
 	}
 	l.node.traced(l, b, true)
-	l.node.establish(l) // data of the peer is as good as its RTU
+	l.node.establish(l) // data of the peer implies its RTU
 	l.conn.Receive(now, b)
 }
 
@@ -131,7 +130,7 @@ func (l *link) transmit(t *lnd.Transmit) error {
 	if x, ok := userOf(t.Op); ok && x.mapping != nil {
 		m = x.mapping
 		if m.wr != nil && (len(t.Writes) > 0 || t.Op.Kind != lnd.SendPut) {
-			if err := l.id.QP().PostSend(m.wr); err != nil { // the region has its new key from here on
+			if err := l.id.QP().PostSend(m.wr); err != nil { // after this, the region has its new key
 				return err
 			}
 			m.wr = nil
@@ -150,7 +149,7 @@ func (l *link) transmit(t *lnd.Transmit) error {
 	return err
 }
 
-// tearDown frees all that the link has.
+// tearDown frees all objects of the link.
 func (l *link) tearDown() {
 	if l.gone {
 		return
@@ -173,7 +172,7 @@ func param(private []byte) rdmacm.ConnParam {
 	return rdmacm.ConnParam{PrivateData: private, ResponderResources: -1, InitiatorDepth: -1, FlowControl: true, RetryCount: 5, RNRRetryCount: 6}
 }
 
-// noAnswer is the connection manager's reason for an attempt that the peer has not answered in time.
+// noAnswer is the reason of the connection manager for an attempt without an answer in time.
 const noAnswer = 4
 
 // ackTimeout is the local ACK timeout of the kernel's driver: 2.1 s.

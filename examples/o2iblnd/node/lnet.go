@@ -9,19 +9,19 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// Target is memory that peers put into or get from. Its functions run with the node locked and
-// must not call it, except Done, which runs on a goroutine of its own.
+// Target is memory that peers PUT into or GET from. Put and Get run with the node locked and
+// must not call the node. Done runs on its own goroutine.
 type Target struct {
 	Portal            uint32
 	MatchBits, Ignore uint64   // bits of Ignore need not match
 	From              wire.NID // the only peer that may use it; 0: any
-	Once              bool     // it is detached when it is used
+	Once              bool     // the first use detaches the target
 
-	// Put returns the memory for the payload of a PUT; less cuts the payload, nil drops it.
+	// Put returns the memory for the payload of a PUT. Shorter memory truncates the payload, nil drops it.
 	Put func(h *wire.LNetHeader) []byte
-	// Get returns the data of a GET, of which as much is sent as the peer has room for; nil: none.
+	// Get returns the data for a GET, nil for none. Data that exceeds the peer's sink is not sent.
 	Get func(h *wire.LNetHeader) []byte
-	// Done, if set, tells that n bytes were moved.
+	// Done, if set, is called when a transfer has moved n bytes or has failed.
 	Done func(h *wire.LNetHeader, n int, err error)
 }
 
@@ -37,21 +37,21 @@ func (t *Target) done(h *wire.LNetHeader, n int, err error) {
 	}
 }
 
-// Attach offers a target to peers. Of several that match, the first attached is used.
+// Attach offers a target to peers. If several targets match, the one that was attached first is used.
 func (n *Node) Attach(t *Target) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.targets = append(n.targets, t)
 }
 
-// Detach takes a target back.
+// Detach removes a target.
 func (n *Node) Detach(t *Target) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.detach(t)
 }
 
-// detach takes a target back. The caller holds mu.
+// detach removes a target. The caller holds mu.
 func (n *Node) detach(t *Target) {
 	for i := range n.targets {
 		if n.targets[i] == t {
@@ -73,7 +73,7 @@ func (n *Node) match(h *wire.LNetHeader) *Target {
 	return nil
 }
 
-// transfer is what this package keeps with an operation.
+// transfer is the data of this package in an operation.
 type transfer struct {
 	mapping *Mapping
 	done    func(n int, err error)
@@ -102,7 +102,7 @@ func (n *Node) finished(f *lnd.Finished) {
 	}
 }
 
-// sendData sends a PUT or a REPLY, small ones at once and large ones by WRITE.
+// sendData sends a PUT or a REPLY: small data in the message, large data by WRITE.
 func (n *Node) sendData(dst wire.NID, h wire.LNetHeader, data []byte, done func(int, error)) {
 	h.PayloadLen = uint32(len(data))
 	op := &lnd.Op{Kind: lnd.SendImmediate, LNet: h, Payload: data}
@@ -121,7 +121,7 @@ func (n *Node) sendData(dst wire.NID, h wire.LNetHeader, data []byte, done func(
 	n.submit(dst, op)
 }
 
-// pinging is the target of pings, and of the pushes of peers, which are taken and dropped.
+// pinging returns the target of pings and of pushes, nil for other messages. The node drops the data of pushes.
 func (n *Node) pinging(h *wire.LNetHeader) *Target {
 	if h.Portal != wire.PingPortal || h.MatchBits != wire.PingMatchBits {
 		return nil
@@ -137,13 +137,13 @@ func (n *Node) pinging(h *wire.LNetHeader) *Target {
 	}
 }
 
-// maxPush is the most that a peer may push: what it knows about itself, with as many interfaces as an answer to a ping can have.
+// maxPush is how many bytes a peer may push. A push has the format of the answer to a ping, with as many interfaces.
 const maxPush = 1 << 16
 
 // arrived acts on a message of a peer.
 func (n *Node) arrived(l *link, a *lnd.Arrival) {
 	h := &a.LNet
-	if h.Dst != n.NID() || h.Src != l.peer.NID { // what answers it must not go to a node that has asked for nothing
+	if h.Dst != n.NID() || h.Src != l.peer.NID { // the response must not go to a node that has not asked
 		l.conn.Close(&lnd.Violation{Message: wire.Immediate, Detail: fmt.Sprintf("LNet message from %v for %v; there are no routers", h.Src, h.Dst)})
 		return
 	}
@@ -186,7 +186,7 @@ func (n *Node) arrivedWhole(h *wire.LNetHeader, payload []byte) {
 	}
 }
 
-// taken ends a PUT of a peer and acknowledges it if the peer wants that.
+// taken ends a PUT of a peer, and acknowledges it if the peer wants an ACK.
 func (n *Node) taken(t *Target, h *wire.LNetHeader, size int, err error) {
 	t.done(h, size, err)
 	if err != nil || h.MD == wire.NoMD {
@@ -199,15 +199,15 @@ func (n *Node) taken(t *Target, h *wire.LNetHeader, size int, err error) {
 	}
 }
 
-// maxResponses is how many ACKs and REPLYs wait for a peer that takes none. Further ones are
-// dropped: its operations time out.
+// maxResponses is how many unsent ACKs and REPLYs the node holds for a peer. It drops further ones, so
+// operations of the peer time out.
 const maxResponses = 4096
 
-// ErrTooMany ends the REPLYs to a peer that asks for more than it takes.
+// ErrTooMany ends the REPLYs to a peer that does not take its responses.
 var ErrTooMany = errors.New("node: the peer takes no responses")
 
-// responding counts a response until done is called by what it returns. It reports false if there
-// are too many.
+// responding counts a response until the returned function is called, which also calls done. It returns false if
+// there are too many.
 func (n *Node) responding(dst wire.NID, done func(int, error)) (func(int, error), bool) {
 	p := n.peer(dst)
 	if p.responses >= maxResponses {
@@ -232,7 +232,7 @@ func (n *Node) reply(t *Target, h *wire.LNetHeader, data []byte) {
 	n.sendData(h.Src, r, data, done)
 }
 
-// takePut tells a peer where to write the payload of a PUT, or of the REPLY to a GET.
+// takePut answers a PUT_REQ with the memory for the payload of a PUT, or for the REPLY to a GET.
 func (n *Node) takePut(l *link, op *lnd.Op) {
 	h, now := op.LNet, time.Now()
 	var memory []byte
@@ -264,7 +264,7 @@ func (n *Node) takePut(l *link, op *lnd.Op) {
 // statusNoMemory is ENOMEM of Linux.
 const statusNoMemory = -12
 
-// serveGet writes the data of a GET where the peer wants it.
+// serveGet writes the data of a GET into the peer's sink.
 func (n *Node) serveGet(l *link, op *lnd.Op) {
 	h := op.LNet
 	var data []byte

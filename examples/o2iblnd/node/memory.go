@@ -12,25 +12,25 @@ type PoolMode uint8
 
 // The modes.
 const (
-	// FastReg registers by a work request in front of the message that tells the key, and ends the
+	// FastReg registers memory by a work request before the message that carries the key, and invalidates the
 	// key when the transfer is over.
 	FastReg PoolMode = iota
-	// FMR keeps a key until DirtyWatermark of them wait to be ended, and ends these together. With
-	// Cache, the same memory gets its old key again meanwhile, without a registration. The peer of a
-	// finished transfer can use the key until then.
+	// FMR keeps the key of a finished transfer valid until there are DirtyWatermark of them, and then invalidates all. With
+	// Cache, memory that is mapped again before that keeps its key, without a registration. The peer of a
+	// finished transfer can use the key until it is invalidated.
 	FMR
 )
 
-// PoolConfig says how a [Pool] registers.
+// PoolConfig has the parameters of a [Pool].
 type PoolConfig struct {
 	Mode           PoolMode
-	DirtyWatermark int // FMR: keys that wait to be ended; 0: 32
+	DirtyWatermark int // FMR: unused keys that may stay valid; 0: 32
 	Cache          bool
 }
 
 const defaultWatermark = 32
 
-// Pool registers memory for transfers. Its regions are made on demand and used again. One goroutine
+// Pool registers memory for transfers. It makes regions on demand and reuses them. One goroutine
 // at a time may call its methods.
 type Pool struct {
 	pd    *roce.PD
@@ -50,13 +50,13 @@ func NewPool(pd *roce.PD, cfg PoolConfig) *Pool {
 	return &Pool{pd: pd, cfg: cfg}
 }
 
-// Mapping is memory under one key.
+// Mapping is memory that is registered with one key.
 type Mapping struct {
 	reg  *roce.FastMR
 	key  mapKey
 	size int
-	// wr registers the memory; it must be posted before the key is used. Nil once it is posted, and
-	// of a cached mapping.
+	// wr registers the memory. It must be posted before the key is used. It is nil when it is posted, and
+	// in a cached mapping.
 	wr *roce.SendWR
 }
 
@@ -68,7 +68,7 @@ type mapKey struct {
 
 const access = roce.LocalWrite | roce.RemoteWrite
 
-// Map prepares memory for one transfer. Memory of length 0 is no memory: an error.
+// Map prepares memory for one transfer. Memory of length 0 is an error.
 func (p *Pool) Map(b []byte) (*Mapping, error) {
 	key := mapKey{unsafe.SliceData(b), len(b)}
 	if p.cfg.Mode == FMR && p.cfg.Cache {
@@ -107,18 +107,18 @@ func (p *Pool) region() (*roce.FastMR, error) {
 	return r, err
 }
 
-// Unmap gives a mapping back.
+// Unmap returns a mapping to the pool.
 func (p *Pool) Unmap(m *Mapping) {
 	p.dirty = append(p.dirty, m)
 	if p.cfg.Mode == FastReg || len(p.dirty) >= p.cfg.DirtyWatermark || m.wr != nil || !m.reg.Valid() {
-		p.Flush() // of a registration that was not executed, as of a queue pair that is gone, the key is no good
+		p.Flush() // also if the registration was not executed: its key is not valid
 	}
 }
 
-// Flush ends the keys of all mappings that were given back.
+// Flush invalidates the keys of all returned mappings.
 func (p *Pool) Flush() {
 	for _, m := range p.dirty {
-		if m.reg.Valid() { // it is not if its registration was never executed
+		if m.reg.Valid() { // false if its registration was never executed
 			m.reg.Invalidate()
 		}
 		p.free = append(p.free, m.reg)
@@ -136,7 +136,7 @@ func (p *Pool) Close() {
 	p.all, p.free = nil, nil
 }
 
-// rkey is the key that the mapping has, or will have when its work request is posted.
+// rkey returns the key of the mapping, or the key that it gets when wr is executed.
 func (m *Mapping) rkey() roce.RKey {
 	if m.wr != nil {
 		return m.wr.RKey
@@ -144,12 +144,13 @@ func (m *Mapping) rkey() roce.RKey {
 	return m.reg.RKey()
 }
 
-// Descriptor describes the mapping to a peer, in fragments of at most size bytes; 0: in one.
+// Descriptor describes the mapping to a peer in fragments of size bytes, 0: in one. It makes larger fragments if a message
+// has no room for so many.
 func (m *Mapping) Descriptor(size int) wire.Descriptor {
 	if size <= 0 {
 		size = m.size
 	}
-	size = max(size, (m.size+wire.MaxFragments-1)/wire.MaxFragments) // more fragments have no room in a message
+	size = max(size, (m.size+wire.MaxFragments-1)/wire.MaxFragments) // at most MaxFragments fit into a message
 	d := wire.Descriptor{RKey: uint32(m.rkey())}
 	for off := 0; off < m.size; off += size {
 		d.Frags = append(d.Frags, wire.Fragment{Len: uint32(min(size, m.size-off)), Addr: m.reg.Addr() + uint64(off)})

@@ -22,16 +22,16 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// Config says what a node is like.
+// Config has the parameters of a node.
 type Config struct {
-	Addr netip.Addr // of the device
+	Addr netip.Addr // address of the device
 	Net  uint16     // number of the o2ib network
-	Port uint16     // of listening and of peers; 0: 987
+	Port uint16     // port on which this node and its peers listen; 0: 987
 
 	LND          lnd.Config
 	Pool         PoolConfig
 	Privileged   bool // refuse peers that do not connect from a port below 1024
-	FragmentSize int  // describe memory in fragments of so many bytes; 0: in one
+	FragmentSize int  // size in bytes of the fragments that describe memory; 0: one fragment
 
 	// Trace, if set, gets a line for each message. It is called with the node locked.
 	Trace func(line string)
@@ -50,7 +50,7 @@ type Node struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows, the links and the state machines
+	mu      sync.Mutex // guards the fields below, the links and the state machines
 	ni      *lnd.NI
 	pool    *Pool
 	peers   map[wire.NID]*peer
@@ -68,10 +68,10 @@ type peer struct {
 	next  int
 	queue []*lnd.Op
 
-	responses int // ACKs and REPLYs that are not sent
+	responses int // ACKs and REPLYs that are not sent yet
 }
 
-// Open starts a node on a device, which stays the caller's.
+// Open starts a node on a device. The caller closes the device after the node.
 func Open(dev *roce.Device, cfg Config) (*Node, error) {
 	cfg.Port = cmp.Or(cfg.Port, wire.Port)
 	host, err := rdmacm.NewHost(dev)
@@ -137,7 +137,7 @@ func (n *Node) Close() error {
 	return errors.Join(n.pd.Close(), n.host.Close())
 }
 
-// drain waits a moment for the peers to confirm the end of the connections.
+// drain waits up to one second until the peers have confirmed the end of the connections.
 func (n *Node) drain() {
 	deadline := time.NewTimer(time.Second)
 	defer deadline.Stop()
@@ -206,7 +206,7 @@ func (n *Node) event(ev *rdmacm.Event) {
 	}
 }
 
-// dial begins to connect to a peer, if that is not under way.
+// dial begins to connect to a peer, if no attempt is under way.
 func (n *Node) dial(p *peer) {
 	if ok, _ := p.lnd.MayDial(time.Now()); !ok || n.closed {
 		return
@@ -230,7 +230,7 @@ func (n *Node) dial(p *peer) {
 	n.step(l, err)
 }
 
-// bindReserved binds to the highest free port below 1024: a peer may insist on that.
+// bindReserved binds to the highest free port below 1024: a peer may require such a port.
 func bindReserved(id *rdmacm.ID, addr netip.Addr) (err error) {
 	for port := uint16(1023); port > 512; port-- {
 		err = id.Bind(netip.AddrPortFrom(addr, port))
@@ -256,8 +256,8 @@ func (n *Node) connect(l *link) error {
 	return l.id.Connect(n.ctx, param(n.ni.Hello(l.peer)))
 }
 
-// maxLinks is how many connections and attempts there may be before requests of peers are refused.
-// Each costs a queue pair and its receives.
+// maxLinks is the number of connections and attempts at which the node refuses requests of peers.
+// Each connection has a queue pair and its receives.
 const maxLinks = 1024
 
 // request decides on the request of a peer.
@@ -290,7 +290,7 @@ func (n *Node) request(ev *rdmacm.Event) {
 	l.accept(a.Private)
 }
 
-// accepted completes an attempt of either side.
+// accepted completes the establishment of a connection that either side requested.
 func (n *Node) accepted(l *link, ev *rdmacm.Event) {
 	if l.active && l.conn == nil {
 		var private []byte
@@ -298,7 +298,7 @@ func (n *Node) accepted(l *link, ev *rdmacm.Event) {
 			private = ev.Conn.PrivateData
 		}
 		id, params, err := n.ni.Accepted(l.peer, private)
-		if l.told = true; err != nil {
+		if l.reported = true; err != nil {
 			n.tracef("%v: %v", l.peer.NID, err)
 			n.failQueue(n.peer(l.peer.NID), err)
 			if l.id.Disconnect(n.ctx) != nil {
@@ -317,7 +317,7 @@ func (n *Node) accepted(l *link, ev *rdmacm.Event) {
 	}
 }
 
-// establish makes a link one that operations can use.
+// establish marks a link as established and submits the waiting operations on it.
 func (n *Node) establish(l *link) {
 	if l.established || l.gone || l.conn.Err() != nil {
 		return
@@ -335,10 +335,10 @@ func (n *Node) establish(l *link) {
 	}
 }
 
-// failed ends an attempt and begins another one if that can help.
+// failed ends an attempt. If another attempt can succeed, it begins one.
 func (n *Node) failed(l *link, reason int, private []byte) {
-	active := l.active && !l.told
-	if l.told = true; active {
+	active := l.active && !l.reported
+	if l.reported = true; active {
 		err := n.ni.Refused(time.Now(), l.peer, reason, private, rand.Float64())
 		n.tracef("%v refused or failed: reason %d: %v", l.peer.NID, reason, cmp.Or(err, errors.New("again")))
 		if err != nil {
@@ -361,8 +361,8 @@ func (n *Node) drop(l *link) {
 		n.ni.Settled(l.peer)
 		l.established = true
 	}
-	if l.active && !l.told {
-		l.told = true
+	if l.active && !l.reported {
+		l.reported = true
 		n.ni.Refused(time.Now(), l.peer, 0, nil, 0)
 	}
 	l.tearDown()
@@ -373,7 +373,7 @@ func (n *Node) drop(l *link) {
 	n.forget(l.peer.NID)
 }
 
-// forget forgets a peer of which nothing is left: any node can name itself with any NID.
+// forget deletes a peer without connections, operations and responses: any node can claim any NID.
 func (n *Node) forget(nid wire.NID) {
 	p := n.peers[nid]
 	if p == nil || len(p.links)+len(p.queue)+p.responses > 0 {
@@ -407,7 +407,7 @@ func (n *Node) failQueue(p *peer, err error) {
 	}
 }
 
-// submit begins an operation on one of the connections to a peer, in turn, or on the next one.
+// submit begins an operation on one of the connections to a peer, in turn. If there is none, it connects.
 func (n *Node) submit(nid wire.NID, op *lnd.Op) {
 	p := n.peer(nid)
 	switch {
@@ -455,7 +455,7 @@ func (n *Node) act(l *link) {
 	}
 }
 
-// timers looks after deadlines.
+// timers checks all deadlines every 50 ms.
 func (n *Node) timers() {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -469,8 +469,8 @@ func (n *Node) timers() {
 		now := time.Now()
 		for l := range n.links {
 			if l.conn == nil {
-				if !now.Before(l.deadline) { // only of an attempt of this side
-					n.failed(l, noAnswer, nil) // the connection manager tells the peer
+				if !now.Before(l.deadline) { // only an attempt of this side has no conn
+					n.failed(l, noAnswer, nil) // the connection manager informs the peer
 				}
 				continue
 			}

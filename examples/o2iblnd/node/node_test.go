@@ -26,7 +26,7 @@ type network struct {
 	close []func()
 }
 
-// simulate runs a test in a bubble with time of its own.
+// simulate runs a test in virtual time (synctest).
 func simulate(t *testing.T, loss float64, f func(t *testing.T, w *network)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &network{hub: mem.NewHub(mem.Config{MTU: 4200}), loss: loss}
@@ -79,7 +79,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// store is a target that keeps what is put into it under each match bits.
+// store is a target that keeps the data of PUTs by their match bits.
 type store struct {
 	mu   sync.Mutex
 	data map[uint64][]byte
@@ -106,7 +106,7 @@ func (s *store) target() *node.Target {
 
 var sizes = []int{1, 160, 3976, 3977, 4096, 65536, 1<<20 - 1, 1 << 20}
 
-// exchange puts and gets all sizes at once and compares.
+// exchange puts and gets data of all sizes concurrently and compares it.
 func exchange(t *testing.T, from *node.Node, to wire.NID, rounds int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
@@ -146,7 +146,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// TestExchange moves data of all sizes both ways, more at once than there are credits.
+// TestExchange moves data of all sizes in both directions, with more operations at once than there are credits.
 func TestExchange(t *testing.T) {
 	for name, c := range map[string]struct {
 		loss float64
@@ -178,8 +178,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestRestart closes a node, or cuts its power, in the middle of transfers. The other node's
-// operations fail, and it connects again when the node is back.
+// TestRestart closes a node, or cuts its power, during transfers. The operations of the other node
+// fail, and it connects again when the first node is back.
 func TestRestart(t *testing.T) {
 	for _, how := range []string{"closed", "killed"} {
 		t.Run(how, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestRestart(t *testing.T) {
 						}
 					})
 				}
-				for range 10 { // in the middle: each goroutine has a transfer under way
+				for range 10 { // each goroutine has a transfer under way
 					<-moved
 				}
 				if how == "killed" {

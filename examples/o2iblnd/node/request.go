@@ -10,25 +10,25 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// expectation is the LNet message that ends a GET or PUT of this node, after its own message is sent.
+// expectation is the LNet message of the peer that ends a GET or PUT of this node.
 type expectation uint8
 
 const (
-	expectsNothing expectation = iota // the end of the transfer is the end
+	expectsNothing expectation = iota // the end of the transfer ends the operation
 	expectsAck
 	expectsReply
 )
 
 // pending is a GET or PUT of this node that is not over.
 type pending struct {
-	peer     wire.NID // the only one that may respond
+	peer     wire.NID // only this peer may respond
 	expects  expectation
-	most     int    // what an ACK may say
-	sink     []byte // of a REPLY
+	most     int    // largest number of bytes that an ACK may report
+	sink     []byte // memory for the REPLY
 	sent     bool   // the memory of the PUT, or the message of the GET, is no longer in use
 	response *result
 	result   chan result
-	deadline time.Time // of the response
+	deadline time.Time // for the response
 }
 
 type result struct {
@@ -36,8 +36,8 @@ type result struct {
 	err error
 }
 
-// responseTimeout is how long a GET waits for its REPLY and a PUT for its ACK. A response is lost
-// with the connection that it was sent on.
+// responseTimeout is how long a GET waits for its REPLY and a PUT for its ACK. If the connection fails, the response
+// can be lost.
 const responseTimeout = 60 * time.Second
 
 // ErrNoResponse ends a GET or a PUT to which the peer has sent no REPLY or no ACK in time.
@@ -52,7 +52,7 @@ func (n *Node) expire(now time.Time) {
 	}
 }
 
-// resolve ends the waiting, once.
+// resolve ends a pending operation, unless it has ended already.
 func (n *Node) resolve(md uint64, size int, err error) {
 	if p := n.pending[md]; p != nil {
 		delete(n.pending, md)
@@ -60,8 +60,8 @@ func (n *Node) resolve(md uint64, size int, err error) {
 	}
 }
 
-// moved tells that the connection is done with an operation. A response that came before counts now:
-// the memory was in use until here.
+// moved is called when the connection has finished an operation. A response that came earlier ends the operation now,
+// because the memory was in use until now.
 func (n *Node) moved(md uint64, size int, err error) {
 	p := n.pending[md]
 	if p == nil {
@@ -76,8 +76,8 @@ func (n *Node) moved(md uint64, size int, err error) {
 	}
 }
 
-// expected returns the operation that a response of a peer names, nil if there is none. A response of
-// another peer than the one that was asked, or of the wrong kind, or a second one names none.
+// expected returns the operation to which a response of a peer belongs. It returns nil if there is none, if the response
+// comes from another peer or has the wrong type, and for a second response.
 func (n *Node) expected(h *wire.LNetHeader, e expectation) *pending {
 	p := n.pending[h.MD.Object]
 	if p == nil || h.MD.Interface != uint64(n.NID()) || p.peer != h.Src || p.expects != e || p.response != nil {
@@ -86,7 +86,7 @@ func (n *Node) expected(h *wire.LNetHeader, e expectation) *pending {
 	return p
 }
 
-// respond ends an operation by the response of the peer, or notes that for when it is sent.
+// respond ends an operation with the response of the peer. If the operation is not sent yet, it stores the response.
 func (n *Node) respond(h *wire.LNetHeader, p *pending, size int) {
 	p.response = &result{n: size}
 	if p.sent {
@@ -94,22 +94,22 @@ func (n *Node) respond(h *wire.LNetHeader, p *pending, size int) {
 	}
 }
 
-// acked acts on an ACK. One for more bytes than were put is no answer to the PUT.
+// acked handles an ACK. It ignores an ACK for more bytes than the PUT has.
 func (n *Node) acked(h *wire.LNetHeader) {
 	if p := n.expected(h, expectsAck); p != nil && uint64(h.MLength) <= uint64(p.most) {
 		n.respond(h, p, int(h.MLength))
 	}
 }
 
-// replied acts on a REPLY that came with its payload.
+// replied handles a REPLY in an IMMEDIATE.
 func (n *Node) replied(h *wire.LNetHeader, payload []byte) {
 	if p := n.expected(h, expectsReply); p != nil {
 		n.respond(h, p, copy(p.sink, payload))
 	}
 }
 
-// replying takes an operation whose REPLY the peer is going to write, so that no other one uses its
-// memory meanwhile. It returns the memory and what to call at the end.
+// replying returns the memory for a REPLY that the peer is going to write, and the function to call at the end. It removes the
+// operation from the pending ones, so that no other REPLY uses the memory meanwhile.
 func (n *Node) replying(h *wire.LNetHeader) (sink []byte, done func(int, error)) {
 	p := n.expected(h, expectsReply)
 	if p == nil {
@@ -119,7 +119,7 @@ func (n *Node) replying(h *wire.LNetHeader) (sink []byte, done func(int, error))
 	return p.sink, func(size int, err error) { p.result <- result{size, err} }
 }
 
-// await registers a waiting operation. The channel gets one result.
+// await registers a pending operation. Its channel gets one result.
 func (n *Node) await(dst wire.NID) (wire.WireMD, *pending) {
 	n.nextMD++
 	p := &pending{peer: dst, result: make(chan result, 1)}
@@ -144,9 +144,9 @@ func (n *Node) header(t wire.LNetType, dst wire.NID) wire.LNetHeader {
 	return wire.LNetHeader{Dst: dst, Src: n.NID(), DstPID: wire.KernelPID, SrcPID: wire.KernelPID, Type: t, MD: wire.NoMD}
 }
 
-// Put sends data to a target of a peer and waits until the peer has taken it: with ack until
-// it has acknowledged how many bytes it took. The data must not change meanwhile, even if ctx ends
-// first, until the connection is over or the transfer done.
+// Put sends data to a target of a peer and waits for the end of the transfer, with ack also for the ACK. It returns the number
+// of bytes that were sent or acknowledged. The data must not change until the transfer or the connection is over, even
+// if ctx ends first.
 func (n *Node) Put(ctx context.Context, dst wire.NID, portal uint32, match uint64, data []byte, ack bool) (int, error) {
 	if len(data) > wire.MaxPayload {
 		return 0, fmt.Errorf("node: put of %d bytes, at most %d: %w", len(data), wire.MaxPayload, syscall.EINVAL)
@@ -163,9 +163,9 @@ func (n *Node) Put(ctx context.Context, dst wire.NID, portal uint32, match uint6
 	return n.waitFor(ctx, md, p)
 }
 
-// Get fetches data from a target of a peer into sink and returns how much there was. Size the sink
-// exactly: the kernel leaves out the end of a transfer that is shorter than its sink. If ctx ends first,
-// the peer can write into the sink until the connection is over or the transfer done.
+// Get fetches data from a target of a peer into sink and returns the number of bytes. The sink must have exactly the size
+// of the data: if it is larger, a kernel node does not transfer the end of the data. If ctx ends first, the peer can still
+// write into the sink until the transfer or the connection is over.
 func (n *Node) Get(ctx context.Context, dst wire.NID, portal uint32, match uint64, sink []byte) (int, error) {
 	if len(sink) > wire.MaxPayload {
 		return 0, fmt.Errorf("node: get of %d bytes, at most %d: %w", len(sink), wire.MaxPayload, syscall.EINVAL)
@@ -193,7 +193,7 @@ func (n *Node) Get(ctx context.Context, dst wire.NID, portal uint32, match uint6
 	return n.waitFor(ctx, md, p)
 }
 
-// Ping asks a peer who it is.
+// Ping asks a peer for its features and interfaces.
 func (n *Node) Ping(ctx context.Context, dst wire.NID) (*wire.PingInfo, error) {
 	sink := make([]byte, pingSink)
 	size, err := n.Get(ctx, dst, wire.PingPortal, wire.PingMatchBits, sink)
@@ -203,10 +203,10 @@ func (n *Node) Ping(ctx context.Context, dst wire.NID) (*wire.PingInfo, error) {
 	return wire.DecodePing(sink[:size])
 }
 
-// pingSink is the room that lnetctl offers to the answer.
+// pingSink is the size of the memory for the answer, the same as in lnetctl.
 const pingSink = 3960
 
-// pingInfo is the answer to a ping. It leaves out discovery, so that peers push nothing.
+// pingInfo returns the answer to a ping. It does not announce discovery, so that peers push nothing.
 func (n *Node) pingInfo() []byte {
 	p := wire.PingInfo{Features: wire.FeatNIStatus | wire.FeatRoutingOff, PID: wire.KernelPID,
 		Interfaces: []wire.Interface{{NID: wire.LoopbackNID, Status: 1}, {NID: n.NID(), Status: wire.StatusUp}}}

@@ -23,11 +23,11 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// The tests of this file play what captures of Lustre nodes show of silence, in the time of a bubble: a peer that is frozen
-// when it is asked for a connection, and one that loses its power under load.
+// The tests of this file repeat captures of Lustre nodes with a silent peer, in virtual time (synctest). One peer is frozen
+// when it gets a connection request, the other one loses its power under load.
 
-// sight is a packet that a device has sent or a capture holds.
-type sight struct {
+// seenPacket is a packet that a device has sent or that is in a capture.
+type seenPacket struct {
 	at  time.Time
 	op  bth.Opcode
 	psn bth.PSN
@@ -36,29 +36,29 @@ type sight struct {
 	raw []byte // the frame
 }
 
-func seeing(at time.Time, raw []byte, layout frame.Layout) (s sight, ok bool) {
+func parse(at time.Time, raw []byte, layout frame.Layout) (s seenPacket, ok bool) {
 	var p frame.Packet
 	if p.Parse(raw, layout) != nil {
 		return s, false
 	}
-	s = sight{at: at, op: p.Op, psn: p.PSN(), src: p.Src.Addr(), raw: raw}
+	s = seenPacket{at: at, op: p.Op, psn: p.PSN(), src: p.Src.Addr(), raw: raw}
 	if p.Op.Transport() == bth.UD {
 		s.mad, _ = cm.DecodeMAD(p.Payload()) // nil if it is another datagram
 	}
 	return s, true
 }
 
-// tap is a port that notes what is sent. Cut off, it receives nothing any more.
+// tap is a port that keeps the sent packets. When off is set, it receives nothing.
 type tap struct {
 	port.Port
 	off atomic.Bool
 
-	mu   sync.Mutex // guards what follows
-	sent []sight
+	mu   sync.Mutex // guards sent
+	sent []seenPacket
 }
 
 func (p *tap) Commit() {
-	if s, ok := seeing(time.Now(), append([]byte(nil), p.Lent()...), frame.LayoutEthernet); ok {
+	if s, ok := parse(time.Now(), append([]byte(nil), p.Lent()...), frame.LayoutEthernet); ok {
 		p.mu.Lock()
 		p.sent = append(p.sent, s)
 		p.mu.Unlock()
@@ -74,8 +74,8 @@ func (p *tap) Recv(fr []port.Frame) (int, error) {
 	return n, err
 }
 
-// take returns what was sent since the last call.
-func (p *tap) take() []sight {
+// take returns the packets that were sent since the last call.
+func (p *tap) take() []seenPacket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.sent
@@ -83,8 +83,8 @@ func (p *tap) take() []sight {
 	return s
 }
 
-// messages are the messages of a type among some packets.
-func messages[T cm.Message](seen []sight, src netip.Addr) (all []T, at []time.Time) {
+// messages returns the messages of type T from src in packets, with their times.
+func messages[T cm.Message](seen []seenPacket, src netip.Addr) (all []T, at []time.Time) {
 	for _, s := range seen {
 		if m, ok := s.mad.(T); ok && s.src == src {
 			all, at = append(all, m), append(at, s.at)
@@ -94,7 +94,7 @@ func messages[T cm.Message](seen []sight, src netip.Addr) (all []T, at []time.Ti
 }
 
 // captured reads a capture.
-func captured(t *testing.T, name string) (seen []sight) {
+func captured(t *testing.T, name string) (seen []seenPacket) {
 	t.Helper()
 	f, err := os.Open("../../../testdata/pcaps/lnet/" + name + ".pcap")
 	if err != nil {
@@ -118,7 +118,7 @@ func captured(t *testing.T, name string) (seen []sight) {
 			continue
 		}
 		cut := make([]byte, rec.OrigLen-len(rec.Data))
-		if s, ok := seeing(rec.Time, append(append([]byte(nil), raw...), cut...), layout); ok {
+		if s, ok := parse(rec.Time, append(append([]byte(nil), raw...), cut...), layout); ok {
 			seen = append(seen, s)
 		}
 	}
@@ -142,7 +142,7 @@ func device(t *testing.T, hub *mem.Hub, ip netip.Addr) (*roce.Device, *tap) {
 	return dev, p
 }
 
-// inBubble runs a test in a bubble, with a wire.
+// inBubble runs a test in virtual time, with a wire.
 func inBubble(t *testing.T, f func(t *testing.T, hub *mem.Hub)) {
 	synctest.Test(t, func(t *testing.T) { f(t, mem.NewHub(mem.Config{MTU: 1500})) })
 }
@@ -158,8 +158,8 @@ func open(t *testing.T, hub *mem.Hub, ip netip.Addr) (n *Node, p *tap, close fun
 	return n, p, func() { n.Close(); dev.Close() }
 }
 
-// TestFrozenPeer asks a peer for a connection that does not answer, as in connect-timeout-216: the same request is repeated at the same
-// distance. The node gives up no later than the captured one, and tells the peer so with the same refusal.
+// TestFrozenPeer sends a connection request to a peer that does not answer, as in connect-timeout-216. The node must repeat
+// the same request after the same time, give up no later than the captured node, and send the same refusal.
 func TestFrozenPeer(t *testing.T) {
 	seen := captured(t, "connect-timeout-216")
 	requests, asked := messages[*cm.REQ](seen, host1)
@@ -192,7 +192,7 @@ func TestFrozenPeer(t *testing.T) {
 		if ours, theirs := at[1].Sub(at[0]), asked[1].Sub(asked[0]); ours < theirs*9/10 || ours > theirs*11/10 {
 			t.Errorf("the second request follows after %v, captured was %v", ours, theirs)
 		}
-		// What the captured node asked for, apart from its incarnation and numbers.
+		// The parameters of the captured request, except its incarnation and numbers.
 		m, c := *got[0], *requests[0]
 		m.Header, m.LocalID, m.QPN, m.StartingPSN, m.LocalGUID, m.Primary = c.Header, c.LocalID, c.QPN, c.StartingPSN, c.LocalGUID, c.Primary
 		for i := range 8 {
@@ -212,7 +212,7 @@ func TestFrozenPeer(t *testing.T) {
 }
 
 // inject sends a captured packet from a port to a device.
-func inject(t *testing.T, from port.Port, to frame.MAC, s sight) {
+func inject(t *testing.T, from port.Port, to frame.MAC, s seenPacket) {
 	t.Helper()
 	var p frame.Packet
 	if err := p.Parse(s.raw, frame.LayoutEthernet); err != nil {
@@ -235,15 +235,15 @@ func inject(t *testing.T, from port.Port, to frame.MAC, s sight) {
 	}
 }
 
-// TestRepeatedRequest is the other end of connect-timeout-216: the request comes three times, at the captured times. It is accepted; the second
-// is a repetition, for which the timer of the acceptance answers; the third comes when the wait for the peer, 10 s, is over, and is
-// accepted anew. When the peer gives up, nothing is left. Without a listener each gets the refusal that
-// the captured node has sent when it was awake again.
+// TestRepeatedRequest is the other end of connect-timeout-216. The request comes three times, at the captured times. The node
+// accepts the first. The second is a repetition, and the timer of the acceptance repeats the answer. The third comes after the
+// node has stopped waiting for the peer, so the node accepts it as a new request. When the peer gives up, no connection is left.
+// Without a listener, each request gets the refusal that the captured node sent after it was frozen.
 func TestRepeatedRequest(t *testing.T) {
 	seen := captured(t, "connect-timeout-216")
 	_, asked := messages[*cm.REQ](seen, host1)
 	refusals, _ := messages[*cm.REJ](seen, host2)
-	var script []sight // of host 1
+	var script []seenPacket // the packets of host 1
 	for _, s := range seen {
 		if s.src == host1 && s.mad != nil {
 			script = append(script, s)
@@ -252,7 +252,7 @@ func TestRepeatedRequest(t *testing.T) {
 	if len(script) != 4 || len(refusals) != 3 {
 		t.Fatalf("the capture has %d messages of the one host and %d refusals of the other", len(script), len(refusals))
 	}
-	play := func(t *testing.T, hub *mem.Hub, each func(s sight)) {
+	play := func(t *testing.T, hub *mem.Hub, each func(s seenPacket)) {
 		from, err := hub.Port("peer", roce.DerivedMAC(host1))
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +275,7 @@ func TestRepeatedRequest(t *testing.T) {
 			defer n.mu.Unlock()
 			return len(n.links)
 		}
-		play(t, hub, func(s sight) {
+		play(t, hub, func(s seenPacket) {
 			switch m := s.mad.(type) {
 			case *cm.REQ:
 				if n := links(); n != 1 {
@@ -307,7 +307,7 @@ func TestRepeatedRequest(t *testing.T) {
 		dev, p := device(t, hub, host2)
 		defer dev.Close()
 		i := 0
-		play(t, hub, func(s sight) {
+		play(t, hub, func(s seenPacket) {
 			if _, ok := s.mad.(*cm.REQ); !ok {
 				return
 			}
@@ -320,10 +320,10 @@ func TestRepeatedRequest(t *testing.T) {
 	})
 }
 
-// TestPowerCut takes the power of a peer under load, as in kill-216: the queue pair repeats what was not acknowledged as often as that of the captured
-// node, and then the node disconnects. All operations end with an error.
+// TestPowerCut cuts the power of a peer under load, as in kill-216. The queue pair repeats the unacknowledged packets as often as
+// the queue pair of the captured node, and then the node disconnects. All operations end with an error.
 func TestPowerCut(t *testing.T) {
-	repeats := func(seen []sight, from time.Time) (most int) {
+	repeats := func(seen []seenPacket, from time.Time) (most int) {
 		times := map[bth.PSN]int{}
 		for _, s := range seen {
 			if s.src == host1 && s.op.Transport() == bth.RC && s.op != bth.RCAck && !s.at.Before(from) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Direction says who writes in a brw test, seen from the client.
+// Direction is the direction of a brw test: does the client read or write?
 type Direction uint32
 
 // The directions.
@@ -21,7 +21,7 @@ func (d Direction) String() string {
 	return "write"
 }
 
-// Check says how the data of a brw test is filled and checked.
+// Check is how a brw test fills and checks its data.
 type Check uint32
 
 // The checks.
@@ -37,8 +37,7 @@ const (
 	brwWord         = 8
 )
 
-// words calls f with the offsets of the words that a check covers. A last page that is not whole
-// ends with the data.
+// words calls f with the offset of each word that a check covers, also in an incomplete last page.
 func (c Check) words(size int, f func(at int) error) error {
 	for page := 0; page < size && c != CheckNone; page += pageSize {
 		n := min(pageSize, size-page)
@@ -61,7 +60,7 @@ func (c Check) Fill(data []byte) {
 	})
 }
 
-// Verify checks data that another node has filled.
+// Verify checks data that the other node has filled.
 func (c Check) Verify(data []byte) error {
 	return c.words(len(data), func(at int) error {
 		if got := binary.LittleEndian.Uint64(data[at:]); got != brwMagic {

@@ -13,7 +13,7 @@ import (
 // Client sends requests to other nodes.
 type Client struct {
 	node *node.Node
-	bits atomic.Uint64 // match bits that were used
+	bits atomic.Uint64 // the match bits that were used last
 }
 
 // NewClient returns a client on a node. seed makes its match bits differ from those of earlier clients.
@@ -23,7 +23,7 @@ func NewClient(n *node.Node, seed uint64) *Client {
 	return c
 }
 
-// call sends a request and waits for the reply. The request's match bits for the reply are set here.
+// call sends a request and waits for the reply. It writes the match bits for the reply into the request.
 func (c *Client) call(ctx context.Context, to wire.NID, portal uint32, service uint64, m *Message) (*Message, error) {
 	bits, buf := c.bits.Add(1), make([]byte, MessageLen)
 	arrived := make(chan error, 1)
@@ -56,7 +56,7 @@ func (c *Client) call(ctx context.Context, to wire.NID, portal uint32, service u
 	return r, nil
 }
 
-// BRW has a server read or write size bytes once, and checks what was read.
+// BRW reads or writes size bytes once, and checks the data of a read.
 func (c *Client) BRW(ctx context.Context, to wire.NID, d Direction, size int, check Check) error {
 	data := make([]byte, size)
 	t := &node.Target{Portal: DataPortal, MatchBits: c.bits.Add(1), From: to, Once: true}

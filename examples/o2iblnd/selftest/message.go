@@ -1,11 +1,11 @@
 // Package selftest speaks to lnet_selftest of Lustre. A [Service] answers its requests on a node,
-// so that the node can be in a group of `lst`, as a server or as a client of brw tests. [Client] runs
-// brw tests against a node by itself, without a session.
+// so that the node can be in a group of `lst`, as a server or as a client of brw tests. A [Client] runs
+// brw tests against a node without a session.
 //
-// A request is a PUT of [MessageLen] bytes to portal 50, or 51 for those of the framework, with the
-// number of the service as match bits. It names the match bits for the reply and for the bulk data,
-// both at portal 52 of the requester: the server PUTs what is read, GETs what is written, and PUTs
-// the reply.
+// A request is a PUT of [MessageLen] bytes to portal 50 (the framework has portal 51), with the
+// number of the service as match bits. It contains the match bits for the reply and for the bulk data,
+// both at portal 52 of the requester. The server PUTs the data of a read, or GETs the data of a write.
+// Then it PUTs the reply.
 package selftest
 
 import (
@@ -51,7 +51,7 @@ const (
 	Join          Type = 16
 )
 
-// MessageLen is the length of every message; what a type does not need is 0.
+// MessageLen is the length of every message. Fields that a type does not use are 0.
 const MessageLen = 160
 
 const (
@@ -64,7 +64,7 @@ const (
 // FeatureBulkLen says that sizes are in bytes. Without it they are in pages.
 const FeatureBulkLen uint32 = 1
 
-// Message is a message. Body is what follows its header.
+// Message is a message. Body is the part after the header.
 type Message struct {
 	Order    wire.Order
 	Type     Type
@@ -132,5 +132,5 @@ type sessionID [sessionIDLen]byte
 
 const sessionIDLen = 16
 
-// noSession is the answer of a node without a session: a NID that stands for any node, and no time.
+// noSession is the answer of a node without a session: the NID that stands for any node, and an invalid time stamp.
 var noSession = sessionID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}

@@ -36,7 +36,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestBRW runs the tests of the sizes around the limits between the two.
+// TestBRW reads and writes data of sizes around the limit of an IMMEDIATE and up to the largest request.
 func TestBRW(t *testing.T) {
 	hub := mem.NewHub(mem.Config{MTU: 4200})
 	server, client := open(t, hub, 1), open(t, hub, 2)
@@ -58,14 +58,14 @@ func TestBRW(t *testing.T) {
 	}
 }
 
-// console plays the part of `lst` with the requests that Lustre's console sends.
+// console replaces `lst`: it sends the requests that Lustre's console sends.
 type console struct {
 	t    *testing.T
 	node *node.Node
 	next uint64
 }
 
-// body of a request: numbers in the order of the message, each with its size in bytes.
+// field is a number in the body of a request, with its size in bytes.
 type field struct {
 	size  int
 	value uint64

@@ -33,19 +33,19 @@ type Service struct {
 
 	mu      sync.Mutex
 	session *session // nil: none
-	waiting int      // requests that are being served
+	serving int      // requests that are being served
 	closed  bool
 }
 
-// counters are what a console asks for.
+// counters are the values that a console asks for.
 type counters struct {
 	brwErrors, pingErrors atomic.Uint32
 	sent, received        atomic.Uint32
 	bulkIn, bulkOut       atomic.Uint64 // bytes
 }
 
-// sessionTimeout is what the node tells a console: seconds without a request after which a
-// session is over. This service keeps a session until another one replaces it.
+// sessionTimeout is the number of seconds without a request after which a session ends. The node announces it to the
+// console, but this service keeps a session until another one replaces it.
 const sessionTimeout = 100
 
 // requestTimeout bounds the transfers of one request.
@@ -65,7 +65,7 @@ func Serve(n *node.Node, seed uint64) *Service {
 	return s
 }
 
-// Close takes no more requests and stops the tests that run.
+// Close stops the service and the running tests.
 func (s *Service) Close() {
 	for _, t := range s.targets {
 		s.node.Detach(t)
@@ -77,7 +77,7 @@ func (s *Service) Close() {
 	s.running.Wait()
 }
 
-// target takes the requests for one service. Each gets a buffer of its own.
+// target returns the target for the requests of one service. Each request gets its own buffer.
 func (s *Service) target(portal uint32, bits uint64) *node.Target {
 	var mu sync.Mutex
 	buffers := map[wire.LNetHeader][][]byte{}
@@ -102,26 +102,26 @@ func (s *Service) target(portal uint32, bits uint64) *node.Target {
 		}}
 }
 
-// maxRequests is how many requests are served at once. Each may have 1 MiB of data. Further ones are
-// dropped, as in a kernel that has no buffer for them: the requester times out.
+// maxRequests is how many requests are served at once. Each may have 1 MiB of data. Further requests are
+// dropped, as in a kernel without a free buffer: the requester times out.
 const maxRequests = 2048
 
 func (s *Service) start(from wire.NID, m *Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.waiting >= maxRequests {
+	if s.closed || s.serving >= maxRequests {
 		return
 	}
-	s.waiting++
+	s.serving++
 	s.running.Go(func() {
 		s.handle(from, m)
 		s.mu.Lock()
-		s.waiting--
+		s.serving--
 		s.mu.Unlock()
 	})
 }
 
-// handlers says which function answers a request. It fills in the reply, whose status is 0.
+// handlers has the function for each type of request. It fills in the reply and returns its status, 0 or an errno.
 var handlers = map[Type]func(s *Service, ctx context.Context, from wire.NID, m, reply *Message) (status int32){
 	MakeSession:   (*Service).makeSession,
 	Join:          (*Service).makeSession,
@@ -145,11 +145,11 @@ func (s *Service) handle(from wire.NID, m *Message) {
 	reply := New(m.Type+1, m.Features)
 	reply.Order = m.Order
 	reply.setStatus(handler(s, ctx, from, m, reply))
-	s.node.Put(ctx, from, DataPortal, m.replyBits(), reply.Encode(), false) // a requester that is gone gets none
+	s.node.Put(ctx, from, DataPortal, m.replyBits(), reply.Encode(), false) // the requester may be gone
 	s.count.sent.Add(1)
 }
 
-// brw moves the bulk data of a request: the client's read is a PUT to it.
+// brw moves the bulk data of a request: a PUT to the client for a read, a GET from it for a write.
 func (s *Service) brw(ctx context.Context, from wire.NID, m, _ *Message) int32 {
 	d, size, check := Direction(m.u32(16)), m.u32(20), Check(m.u32(24))
 	if d != Read && d != Write || size == 0 || size > wire.MaxPayload || check < CheckNone || check > CheckFull {

@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// session is what a console has set up on this node.
+// session holds the batches that a console has set up on this node.
 type session struct {
 	id       sessionID
 	name     []byte
@@ -27,7 +27,7 @@ type testBatch struct {
 // test is a test in which this node is a client.
 type test struct {
 	service   uint32
-	loops     uint32 // for each unit; all ones: for ever
+	loops     uint32 // requests of each unit; all ones: no limit
 	concur    uint32
 	direction Direction
 	check     Check
@@ -36,7 +36,7 @@ type test struct {
 	active    atomic.Int32
 }
 
-// makeSession joins a session. With force it replaces another one.
+// makeSession makes a session, or joins the present one. With force it replaces another session.
 func (s *Service) makeSession(_ context.Context, _ wire.NID, m, reply *Message) int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Service) makeSession(_ context.Context, _ wire.NID, m, reply *Message) 
 	return 0
 }
 
-// endSession stops what runs. The caller holds mu.
+// endSession stops all batches and ends the session. The caller holds mu.
 func (s *Service) endSession() {
 	if s.session == nil {
 		return
@@ -81,7 +81,7 @@ func (s *Service) removeSession(_ context.Context, _ wire.NID, m, reply *Message
 	return 0
 }
 
-// in returns the session of a request, and puts its ID into the reply.
+// in returns the session of a request, nil if the node is not in it, and puts the ID of the node's session into the reply.
 func (s *Service) in(m, reply *Message, at int) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *Service) in(m, reply *Message, at int) *session {
 	return s.session
 }
 
-// batchOf returns a batch of a session, which it makes if asked to.
+// batchOf returns a batch of a session. With create it makes a missing batch.
 func (s *Service) batchOf(x *session, id uint64, create bool) *testBatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,18 +105,18 @@ func (s *Service) batchOf(x *session, id uint64, create bool) *testBatch {
 	return b
 }
 
-// Limits of what a console may ask for.
+// Limits for the requests of a console.
 const (
 	maxBatches     = 64
 	maxTests       = 64
 	maxDests       = pageSize / destLen
 	maxConcurrency = 1792
-	maxUnits       = 4 * maxConcurrency // at once, each with its buffer
+	maxUnits       = 4 * maxConcurrency // running units, each with a buffer
 	destLen        = 12                 // a NID and a process ID
 )
 
-// addTest adds a test to a batch. If this node is a client, the console has a list of the servers
-// as bulk data. As a server it has nothing to prepare.
+// addTest adds a test to a batch. If this node is a client, it GETs the list of servers from the
+// console. A server has nothing to prepare.
 func (s *Service) addTest(ctx context.Context, from wire.NID, m, reply *Message) int32 {
 	x := s.in(m, reply, 16)
 	if x == nil {
@@ -195,7 +195,7 @@ func (s *Service) batch(_ context.Context, _ wire.NID, m, reply *Message) int32 
 	return 0
 }
 
-// activeTests counts the tests that run, or of one test, counted from 1, its units.
+// activeTests returns the number of running tests, or with index 1 or more, the number of running units of that test.
 func (b *testBatch) activeTests(s *Service, index int) (n int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,11 +217,11 @@ func (b *testBatch) end() {
 	}
 }
 
-// run starts all tests of a batch: for each a unit for each server and each degree of concurrency.
+// run starts all tests of a batch. Each test has concur units for each server.
 func (s *Service) run(x *session, b *testBatch) int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.session != x || s.closed { // another console has ended the session: nobody could stop the batch
+	if s.session != x || s.closed { // another console has ended the session, so no console could stop the batch
 		return errInvalid
 	}
 	units := 0
@@ -235,7 +235,7 @@ func (s *Service) run(x *session, b *testBatch) int32 {
 		return errNoMemory
 	}
 	if b.active.Load() > 0 {
-		return 0 // it runs
+		return 0 // it is running already
 	}
 	b.end()
 	ctx, stop := context.WithCancel(s.ctx)
@@ -273,7 +273,7 @@ func (s *Service) unit(ctx context.Context, t *test, to wire.NID) {
 			} else {
 				s.count.brwErrors.Add(1)
 			}
-			pause := time.NewTimer(time.Second) // a server that cannot be reached must not keep this node busy
+			pause := time.NewTimer(time.Second) // an unreachable server must not keep this node busy
 			select {
 			case <-pause.C:
 			case <-ctx.Done():
@@ -283,7 +283,7 @@ func (s *Service) unit(ctx context.Context, t *test, to wire.NID) {
 	}
 }
 
-// stat tells the counters of this service. Those of LNet are the bulk data that it has moved.
+// stat answers with the counters of this service. The LNet counters in the reply count the same messages and bulk data.
 func (s *Service) stat(_ context.Context, _ wire.NID, m, reply *Message) int32 {
 	x := s.in(m, reply, 8)
 	if x == nil {
@@ -309,7 +309,7 @@ func (s *Service) stat(_ context.Context, _ wire.NID, m, reply *Message) int32 {
 	return 0
 }
 
-// debug tells about the session.
+// debug answers with the state of the session.
 func (s *Service) debug(_ context.Context, _ wire.NID, _, reply *Message) int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// sendPacket makes a packet of a SEND between one of two pairs of queue pairs.
+// sendPacket makes a packet of a SEND to a queue pair.
 func sendPacket(t *testing.T, op bth.Opcode, qpn bth.QPN, psn bth.PSN, payload []byte) *frame.Packet {
 	t.Helper()
 	path, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(netip.MustParseAddr("10.0.0.1")), Dst: bth.GIDFrom(netip.MustParseAddr("10.0.0.2")), SrcPort: 0xC000, HopLimit: 64})
@@ -31,9 +31,9 @@ func sendPacket(t *testing.T, op bth.Opcode, qpn bth.QPN, psn bth.PSN, payload [
 	return p
 }
 
-// FuzzAssembler reads bytes as packets of SENDs of two queue pairs: an opcode, a PSN, a length and the payload each. None makes
-// the assembler panic, and every unit is a message that was decoded, or has the reason why not; it
-// has no more bytes than messages may have and one packet more.
+// FuzzAssembler reads bytes as packets of SENDs to two queue pairs, each with an opcode, a PSN, a length and the payload. No
+// input makes the assembler panic. Every unit has a decoded message or an error, and is at most one packet longer than
+// the longest message.
 func FuzzAssembler(f *testing.F) {
 	file, err := os.Open("../../../testdata/pcaps/lnet/lnetx-216.pcap")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Read returns the messages in a capture, in order. Frames that the capture has cut hold none.
+// Read returns the messages in a capture, in order. It ignores truncated frames.
 func Read(in io.Reader) (all []*Unit, err error) {
 	r, err := pcap.NewReader(in)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package sniff finds the messages of o2iblnd in captured packets: those in SENDs of RC queue
-// pairs, of which it puts several packets together, and those in the private data of connection
-// requests, answers and refusals.
+// Package sniff finds the messages of o2iblnd in captured packets. It assembles the packets of SENDs of RC queue
+// pairs, and it decodes the private data of connection requests, answers and refusals.
 package sniff
 
 import (
@@ -52,8 +51,8 @@ type Assembler struct {
 // maxFlows bounds how many messages may be incomplete at once.
 const maxFlows = 1 << 12
 
-// Packet takes the next packet of a capture and, if it is one of the connection manager, its message. It
-// returns nil if the packet completes no message of o2iblnd.
+// Packet takes the next packet of a capture. mad is the decoded message of a packet of the connection manager, nil for
+// other packets. Packet returns nil if the packet completes no message of o2iblnd.
 func (a *Assembler) Packet(f *frame.Packet, mad cm.Message) *Unit {
 	if mad != nil {
 		return private(f, mad)
@@ -77,7 +76,7 @@ func (a *Assembler) Packet(f *frame.Packet, mad cm.Message) *Unit {
 			return nil
 		}
 		u = &Unit{Src: k.src, Dst: k.dst, QPN: k.qpn, PSN: f.PSN()}
-	} else if u == nil || a.next[k] != f.PSN() { // the beginning is not captured, or packets are missing or repeated
+	} else if u == nil || a.next[k] != f.PSN() { // the first packet is not captured, or packets are missing or repeated
 		return nil
 	}
 	u.Bytes = append(u.Bytes, f.Payload()...)
@@ -99,7 +98,7 @@ func ours(b []byte) bool {
 	return bytes.HasPrefix(b, []byte{0x91, 0x1b, 0xe9, 0x0b}) || bytes.HasPrefix(b, []byte{0x0b, 0xe9, 0x1b, 0x91})
 }
 
-// private decodes private data. Whether it is of o2iblnd is told by the magic number.
+// private decodes private data. It returns nil if the data does not begin with the magic number of o2iblnd.
 func private(f *frame.Packet, mad cm.Message) *Unit {
 	u := &Unit{Src: f.Src.Addr(), Dst: f.Dst.Addr(), QPN: bth.QPNGSI}
 	switch m := mad.(type) {

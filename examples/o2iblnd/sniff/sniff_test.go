@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/examples/o2iblnd/wire"
 )
 
-// units returns what is in a capture.
+// units returns the messages and refusals in a capture.
 func units(t *testing.T, file string) []*sniff.Unit {
 	t.Helper()
 	f, err := os.Open(file)
@@ -25,7 +25,7 @@ func units(t *testing.T, file string) []*sniff.Unit {
 	return all
 }
 
-// bad counts the messages of a capture that its test peer made wrong on purpose.
+// bad counts the messages of each capture that the test peer damaged on purpose.
 var bad = map[string]int{"probe-err-216": 4, "cksum-216": 2, "probe-rej-216": 2, "probe-srvrej-216": 1}
 
 // TestCaptures decodes every message of the captures and encodes it again.

@@ -1,7 +1,7 @@
 package wire
 
-// ChecksumKind is how the bytes of a checksum are added. Linux kernels for x86 changed from one to
-// the other with version 6.2, so a receiver accepts both.
+// ChecksumKind says whether a checksum adds bytes as signed or as unsigned numbers. Linux kernels for x86 changed
+// from signed to unsigned with version 6.2, so a receiver accepts both.
 type ChecksumKind uint8
 
 // The kinds.
@@ -11,7 +11,7 @@ const (
 	UnsignedChecksum                     // Linux 6.2 and later
 )
 
-// checksum computes the checksum of a whole message, of which the field itself counts as 0.
+// checksum computes the checksum of a whole message. The bytes of the checksum field count as 0.
 func checksum(b []byte, kind ChecksumKind) uint32 {
 	var sum uint32
 	for i, c := range b {
@@ -25,7 +25,7 @@ func checksum(b []byte, kind ChecksumKind) uint32 {
 			sum += uint32(c)
 		}
 	}
-	return max(sum, 1) // 0 means that there is none
+	return max(sum, 1) // 0 would mean that there is no checksum
 }
 
 func checksumOK(b []byte, got uint32) bool {

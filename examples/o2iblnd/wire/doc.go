@@ -10,9 +10,9 @@
 //
 // # Byte order
 //
-// A sender uses its own byte order; the receiver finds it out from the magic number. Decode tells
-// it in Message.Order, and Append encodes in that order. The LNet header is little-endian whatever
-// the sender. A [Cookie] and a [WireMD] are opaque: they go back as the bytes that came.
+// A sender uses its own byte order, and the receiver detects it by the magic number. Decode stores it
+// in Message.Order, and Append encodes in that order. The LNet header is always little-endian.
+// A [Cookie] and a [WireMD] are opaque: the receiver returns them unchanged.
 //
 // # Contract
 //

@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// Reason is what is wrong with bytes that cannot be decoded.
+// Reason is the reason why bytes cannot be decoded.
 type Reason uint8
 
 // The reasons.

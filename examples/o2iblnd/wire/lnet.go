@@ -31,30 +31,30 @@ func (t LNetType) String() string {
 // KernelPID is the process ID of a node in the kernel. User-space nodes that talk to one use it, too.
 const KernelPID = 12345
 
-// WireMD names a memory descriptor to the node that made it up. Its bytes mean nothing to others.
+// WireMD identifies a memory descriptor. Only the node that created it knows the meaning of the bytes.
 type WireMD struct{ Interface, Object uint64 }
 
 // NoMD in a PUT means that its sender wants no ACK.
 var NoMD = WireMD{1<<64 - 1, 1<<64 - 1}
 
-// LNetHeader is the header of LNet. A type uses only the fields that are named for it; ACK, PUT
-// and REPLY use MD for the descriptor that the ACK or the data is for, GET for that of its REPLY.
+// LNetHeader is the header of LNet. A message uses only the fields whose comments name its type. In a PUT, MD is the
+// sender's descriptor for the ACK; in a GET, its descriptor for the REPLY. ACK and REPLY return it.
 type LNetHeader struct {
 	Dst, Src       NID
 	DstPID, SrcPID uint32
 	Type           LNetType
-	PayloadLen     uint32 // 0 of ACK and GET
+	PayloadLen     uint32 // 0 in ACK and GET
 
 	MD        WireMD
 	MatchBits uint64 // ACK, PUT, GET
 	HdrData   uint64 // PUT
 	Portal    uint32 // PUT, GET
 	Offset    uint32 // PUT, GET: in the target's memory
-	SinkLen   uint32 // GET: the most that the REPLY may have
-	MLength   uint32 // ACK: what the target took of the PUT
+	SinkLen   uint32 // GET: the maximum length of the REPLY
+	MLength   uint32 // ACK: the bytes of the PUT that the target took
 }
 
-// tail says where the fields behind MD are. The rest of the 72 bytes is 0.
+// tail returns the fields after MD, in the order of the wire. The rest of the 72 bytes is 0.
 func (h *LNetHeader) tail() []any {
 	switch h.Type {
 	case Ack:
@@ -108,8 +108,7 @@ func (h *LNetHeader) decode(b []byte) error {
 	return nil
 }
 
-// Size returns how many bytes of data the message moves: of a PUT or REPLY that it has, of a GET
-// that it asks for. It is at most 2 GiB - 1.
+// Size returns the number of bytes of data in a PUT or REPLY, or that a GET asks for, at most 2 GiB - 1.
 func (h *LNetHeader) Size() int {
 	switch h.Type {
 	case Put, Reply:

@@ -111,20 +111,19 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %#x", uint8(t))
 }
 
-// NeedsCredit reports whether a sender of version 2 spends a credit on the message. The others
-// answer a message whose sender has kept a receive for them, or are NOOPs, for which receives are
-// kept, too.
+// NeedsCredit reports whether a sender of version 2 spends a credit on the message. Answers and NOOPs need none: their
+// receiver has reserved receives for them.
 func (t Type) NeedsCredit() bool { return t == Immediate || t == PutReq || t == GetReq }
 
-// Stamp is the incarnation of a node. It is another one after each restart.
+// Stamp is the incarnation of a node. It changes with each restart.
 type Stamp uint64
 
-// Cookie names an operation to the side that made it up. Its bytes mean nothing to the other side.
+// Cookie identifies an operation. Only the side that created it knows the meaning of the bytes.
 type Cookie uint64
 
 // ConnParams are the sizes that two nodes agree on.
 type ConnParams struct {
-	QueueDepth uint16 // messages that need a credit which may be outstanding
+	QueueDepth uint16 // how many messages that need a credit may be outstanding
 	MaxFrags   uint16 // of a descriptor
 	MaxMessage uint32 // bytes of a message
 }
@@ -135,7 +134,7 @@ type Fragment struct {
 	Addr uint64
 }
 
-// Descriptor says where to write: pieces of memory that one key opens.
+// Descriptor describes the sink of an RDMA WRITE: pieces of memory with one key.
 type Descriptor struct {
 	RKey  uint32
 	Frags []Fragment
@@ -150,7 +149,7 @@ func (d Descriptor) Size() int {
 	return number(n)
 }
 
-// number makes a number of the wire an int, which may have 32 bits. No transfer is as large as the limit.
+// number converts a number of the wire to an int, which may have 32 bits. The limit is larger than any transfer.
 func number(n uint64) int { return int(min(n, math.MaxInt32)) }
 
 // Message is a message. A type uses only those fields of the body that layouts names.

@@ -2,13 +2,13 @@ package wire
 
 import "encoding/binary"
 
-// Where nodes answer pings: by a GET from the portal with the match bits.
+// The portal and the match bits of a ping, which is a GET.
 const (
 	PingPortal           = 0
 	PingMatchBits uint64 = 1 << 63
 )
 
-// Features are what a node says about itself in a ping.
+// Features are the features that a node announces in the answer to a ping.
 type Features uint32
 
 // The features. A node with MultiRail and Discovery expects its peers to tell it about changes.
@@ -62,8 +62,8 @@ func (p *PingInfo) Append(b []byte) []byte {
 	return b
 }
 
-// DecodePing decodes an answer. One that was cut because the asker had no more room lists the
-// interfaces that are whole.
+// DecodePing decodes an answer. If the requester's memory was too small for the whole answer, the result has only the
+// complete interfaces.
 func DecodePing(b []byte) (*PingInfo, error) {
 	const object = "ping"
 	if len(b) < pingHeader {

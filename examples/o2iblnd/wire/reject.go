@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Why is why a node refuses a connection.
+// Why is the reason of a node to refuse a connection.
 type Why uint8
 
 // The reasons.

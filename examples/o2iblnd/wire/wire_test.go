@@ -35,7 +35,7 @@ func TestConnReq(t *testing.T) {
 	}
 }
 
-// TestChecksum has messages with the checksums of kernels of both kinds.
+// TestChecksum has messages with the checksums that both kinds of kernels compute.
 func TestChecksum(t *testing.T) {
 	for _, c := range []struct {
 		hex              string
@@ -124,7 +124,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes arbitrary bytes. What is accepted encodes to what was decoded.
+// FuzzDecode decodes arbitrary bytes. Encoding the decoded message gives the same message.
 func FuzzDecode(f *testing.F) {
 	f.Add(unhex(f, connReqHex))
 	for _, t := range []Type{NoOp, Immediate, PutReq, PutNak, PutAck, PutDone, GetReq, GetDone} {
