@@ -65,8 +65,8 @@ type Options struct {
 	Polled bool
 
 	// Lazy defers posts, so that several leave with one system call: when [CQ.Poll] or
-	// [CQ.Wait] finds no completion, when the background goroutine runs, or when there is
-	// a batch of packets. While that goroutine sleeps, the first two posts leave at once
+	// [CQ.Wait] finds no completion, when the background goroutine runs, or when the
+	// deferred posts fill a batch. While that goroutine sleeps, the first two posts leave at once
 	// and the third wakes the goroutine. On a polled device Lazy also defers the
 	// acknowledgements of messages that a Poll has delivered: if the program does not
 	// poll again, its peers wait until they give up.
@@ -286,8 +286,8 @@ type ConnLimits struct {
 
 	// MaxHalfOpen bounds unconfirmed connections and unanswered requests of peers. At
 	// this limit, and also when the backlog of a listener is full, a new request
-	// replaces the oldest request of the source that has most. If the new request comes
-	// from that source, it is dropped, and its sender repeats it. 0: 4096.
+	// replaces the oldest request of the source with the most requests. If the new request
+	// comes from that source, it is dropped, and its sender repeats it. 0: 4096.
 	MaxHalfOpen int
 	// HalfOpenTimeout bounds the time that an accepted connection, and thus
 	// [ConnRequest.Accept], waits for the peer's confirmation. A peer that asks for more

@@ -267,7 +267,7 @@ func (f *FastRegPool) Close() error {
 		return ErrClosed
 	}
 	if n := cap(f.free) - len(f.free); n > 0 {
-		return fail("close pool", syscall.EBUSY, "%d registrations are out; put them back first", n)
+		return fail("close pool", syscall.EBUSY, "%d registrations are in use; put them back first", n)
 	}
 	f.pd.dev.nic.Lock()
 	defer f.pd.dev.nic.Unlock()

@@ -20,8 +20,8 @@ import (
 // ListenConfig configures [Device.Listen].
 type ListenConfig struct {
 	// Backlog bounds the requests that the program has neither accepted nor rejected.
-	// At this limit a new request replaces the oldest request of the source that has
-	// most, or is dropped; senders repeat dropped requests. See [ConnLimits]. 0: 128.
+	// At this limit a new request replaces the oldest request of the source with the
+	// most requests, or is dropped; senders repeat dropped requests. See [ConnLimits]. 0: 128.
 	Backlog int
 
 	// RequestTimeout bounds the time until the program accepts or rejects a request.

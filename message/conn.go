@@ -38,21 +38,21 @@ type Conn struct {
 
 	flushing chan struct{} // has a token while a goroutine waits until the peer has every message
 
-	mu        sync.Mutex
-	ops       []op // by work request ID
-	freeOps   []int
-	quiet     fifo.Queue[int] // IDs of unsignaled messages, oldest first
-	posted    uint64          // number of all unsignaled messages so far
-	ended     uint64          // number of those that are not in quiet any more
-	unnoted   int             // number of those in quiet behind the newest signaled work request
-	draining  bool            // a goroutine is in flush: every message is signaled
-	returned  int             // received messages whose credits are not returned yet
-	returning bool            // a message that only returns credits is in flight
-	exports   map[*Export]struct{}
-	leaving   sync.WaitGroup // exports in Close
-	lost      bool           // a message that was sent failed: the peer may have missed it
-	settled   chan struct{}  // closed when the work request of settle has completed; nil: it is not posted
-	err       error          // reason for the end
+	mu            sync.Mutex
+	ops           []op // by work request ID
+	freeOps       []int
+	quiet         fifo.Queue[int] // IDs of unsignaled messages, oldest first
+	posted        uint64          // number of all unsignaled messages so far
+	ended         uint64          // number of those that are not in quiet any more
+	sinceSignaled int             // number of those in quiet behind the newest signaled work request
+	draining      bool            // a goroutine is in flush: every message is signaled
+	returned      int             // received messages whose credits are not returned yet
+	returning     bool            // a message that only returns credits is in flight
+	exports       map[*Export]struct{}
+	leaving       sync.WaitGroup // exports in Close
+	lost          bool           // a message that was sent failed: the peer may have missed it
+	settled       chan struct{}  // closed when the work request of settle has completed; nil: it is not posted
+	err           error          // reason for the end
 }
 
 // op is a work request in progress.
@@ -261,11 +261,11 @@ func (c *Conn) postAnyway(o op, fill func(*roce.SendWR)) error {
 		return err
 	}
 	if wr.Flags&roce.Signaled != 0 {
-		c.unnoted = 0
+		c.sinceSignaled = 0
 	} else {
 		*c.quiet.Push() = id
 		c.posted++
-		c.unnoted++
+		c.sinceSignaled++
 	}
 	o.quiet = c.posted
 	c.ops[id] = o
@@ -279,7 +279,7 @@ const quietMost = 4 << 10
 // wakes no goroutine here, and the peer acknowledges it together with later ones. Such messages hold at most a quarter
 // of the slots, so a Send that waits for a slot waits for a signaled message. The caller has locked the state.
 func (c *Conn) mayBeQuiet(n int) bool {
-	return n <= quietMost && c.unnoted < c.cfg.sends()/4 && !c.draining
+	return n <= quietMost && c.sinceSignaled < c.cfg.sends()/4 && !c.draining
 }
 
 // free frees the resources of a work request.

@@ -118,8 +118,8 @@ func (c *Conn) finish(o op, err error) {
 	}
 }
 
-// orphan ends the work requests without completions, after the queue was closed. No
-// more are posted.
+// orphan ends the work requests without completions, after the queue was closed. The connection posts no
+// further ones.
 func (c *Conn) orphan() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,7 +256,7 @@ func (c *Conn) failed() bool { return c.err != nil && c.err != io.EOF && c.err !
 func (c *Conn) drain(on bool) {
 	c.mu.Lock()
 	c.draining = on
-	some := on && c.unnoted > 0
+	some := on && c.sinceSignaled > 0
 	c.mu.Unlock()
 	if some { // a zero-length WRITE, which needs no key; a failure has ended the connection
 		c.post(op{}, func(wr *roce.SendWR) { wr.Opcode = roce.Write })

@@ -33,7 +33,7 @@ func (o *ops) add(op operation) uint64 {
 	return uint64(len(o.all) - 1)
 }
 
-// take ends the operation of a work request ID. False: there is none.
+// take ends the operation of a work request ID. It returns false if there is none.
 func (o *ops) take(wrID uint64) (operation, bool) {
 	id := uint32(wrID)
 	if uint64(id) >= uint64(len(o.all)) || !o.all[id].used {

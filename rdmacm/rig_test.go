@@ -112,7 +112,7 @@ func smallQP() roce.QPConfig {
 	return roce.QPConfig{Caps: roce.Caps{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
 }
 
-// next takes the next event, which must be of a type.
+// next takes the next event, which must have the type want.
 func next(t testing.TB, c *rdmacm.Channel, want rdmacm.EventType) *rdmacm.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -48,7 +48,7 @@ func (c *Conn) CloseRead() error {
 	return c.fail("close", c.lingering(tell, ctrlDisconnect))
 }
 
-// lingering tells the peer, if tell is set, and waits until it has everything, at most
+// lingering sends value to the peer, if tell is set, and waits until the peer has all data, at most
 // Config.Linger.
 func (c *Conn) lingering(tell bool, value uint32) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.linger)

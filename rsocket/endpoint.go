@@ -31,7 +31,7 @@ type endpoint struct {
 
 	readable, writable, idle notify.Chan // each has a token when its waiter should check the state
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	watch watcher    // notified when readable or writable gets a token
 	tx    sender
 	rx    receiver

@@ -1,6 +1,6 @@
 // Package handle gives objects numbers that a C program can hold.
 //
-// A handle has the number of a slot in its low bits and how often the slot was used above them. A handle
+// The low bits of a handle are the number of a slot. The bits above count how often the slot was used. A handle
 // that was freed, was never given out, or belongs to an object of another type finds nothing.
 package handle
 

@@ -84,7 +84,7 @@ func (s *side) id(cookie uint64, ps, typ uint32) abi.Handle {
 	return h
 }
 
-// event takes the next event, which must be of a type.
+// event takes the next event, which must have the type want and the cookie.
 func (s *side) event(want rdmacm.EventType, cookie uint64) *abi.CMEvent {
 	s.t.Helper()
 	synctest.Wait()

@@ -54,7 +54,7 @@ type output struct {
 	awaited string
 	seen    chan struct{}
 
-	mu   sync.Mutex // guards the rest
+	mu   sync.Mutex // guards the fields below
 	text bytes.Buffer
 	told bool
 }

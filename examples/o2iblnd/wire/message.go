@@ -86,7 +86,7 @@ const (
 	hasDesc
 )
 
-// layouts says what follows the header of each type, in the order of the constants above.
+// layouts has the body of each type, in the order of the constants above.
 var layouts = map[Type]struct {
 	name string
 	min  int // bytes of the shortest one
@@ -293,7 +293,7 @@ func Decode(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// decodeBody decodes what follows the header and has at least the shortest length of its type.
+// decodeBody decodes the body, which has at least the shortest length of its type.
 func (m *Message) decodeBody(b []byte, has fields) error {
 	o := m.Order.get()
 	if has&hasConn != 0 {
