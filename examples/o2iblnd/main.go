@@ -3,7 +3,7 @@
 //
 //	o2iblnd -dev eth0 -addr 10.0.0.1                                    serve
 //	o2iblnd -dev eth0 -addr 10.0.0.1 -ping 10.0.0.2@o2ib                ping
-//	o2iblnd -dev eth0 -addr 10.0.0.1 -brw 10.0.0.2@o2ib -size 1M -write test
+//	o2iblnd -dev eth0 -addr 10.0.0.1 -brw 10.0.0.2@o2ib -write          write test
 package main
 
 import (

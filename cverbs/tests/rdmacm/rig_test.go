@@ -155,12 +155,12 @@ func (p *program) said() string {
 	return string(out[max(0, len(out)-most):])
 }
 
-// over is what rping prints when its peer has disconnected.
+// over is in the output of rping when its peer has disconnected.
 const over = "DISCONNECT EVENT"
 
-// stumbled reports whether rping failed because of its own race at the end: one of its threads destroys the event
+// hitOwnRace reports whether rping failed because of its own race at the end: one of its threads destroys the event
 // channel and frees memory that the other thread still reads.
-func (p *program) stumbled() bool {
+func (p *program) hitOwnRace() bool {
 	said := p.said()
 	return strings.Contains(said, over) && (strings.Contains(said, "rdma_get_cm_event: ") || strings.Contains(p.ProcessState.String(), "segmentation fault"))
 }
@@ -169,7 +169,7 @@ func (p *program) stumbled() bool {
 func (p *program) succeeds(t *testing.T) {
 	t.Helper()
 	<-p.done
-	if strings.Contains(strings.Join(p.Args, " "), " rping ") && p.stumbled() {
+	if strings.Contains(strings.Join(p.Args, " "), " rping ") && p.hitOwnRace() {
 		return
 	}
 	if !p.ProcessState.Success() {

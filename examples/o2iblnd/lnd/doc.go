@@ -12,8 +12,8 @@
 //
 // # Flow control
 //
-// Each side posts 2·depth+2 receives. A message of type IMMEDIATE, PUT_REQ or GET_REQ spends a
-// credit, of which there are depth. When the receiver has posted the receive again, it returns the credit in its
+// Each side posts 2·depth+2 receives, and begins with depth credits. A message of type IMMEDIATE, PUT_REQ or GET_REQ
+// spends a credit. When the receiver has posted the receive again, it returns the credit in its
 // next message. A PUT_REQ or GET_REQ also spends a reservation: a receive that its sender reserves for the
 // answer. If a side owes many credits and has nothing to send, it sends a NOOP.
 package lnd

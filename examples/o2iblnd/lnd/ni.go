@@ -248,8 +248,8 @@ const quickAttempts = 10
 
 // Refused informs the interface that an attempt was refused, with the reason of the connection manager and the
 // private data. Reason 4 means that the peer did not answer in time, reason 0 that the attempt failed on this side. If
-// another attempt can succeed, Refused returns nil, and [Peer.MayDial] has its time. Otherwise the messages that wait for
-// the connection fail with the error. random is a number in [0, 1): the pause after a lost race is this part of the
+// another attempt can succeed, Refused returns nil, and [Peer.MayDial] returns its time. Otherwise the messages that wait
+// for the connection fail with the error. random is a number in [0, 1): the pause after a lost race is this part of the
 // longest pause.
 func (n *NI) Refused(now time.Time, p *Peer, reason int, private []byte, random float64) error {
 	p.connecting = false

@@ -65,8 +65,8 @@ type Arrival struct {
 	Op      *Op
 }
 
-// Finished says that an operation is over. Its memory is no longer in use if the driver has acted on an earlier
-// Closed. N is the number of bytes that were moved.
+// Finished says that an operation is over and that its memory is no longer in use. If a Closed came before, the memory
+// is free only after the driver has acted on the Closed. N is the number of bytes that were moved.
 type Finished struct {
 	Op  *Op
 	N   int

@@ -76,7 +76,7 @@ func TestForgedResponses(t *testing.T) {
 		}
 		send(b, wire.Ack, 1<<20, nil)
 		send(c, wire.Reply, 0, c.pingInfo())
-		if _, err := c.Ping(t.Context(), a.NID()); err != nil { // behind the forged one
+		if _, err := c.Ping(t.Context(), a.NID()); err != nil { // a answers this after it has handled the forged REPLY
 			t.Fatal(err)
 		}
 		send(b, wire.Reply, 0, b.pingInfo())

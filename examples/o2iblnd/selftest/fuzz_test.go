@@ -25,7 +25,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || again.Order != m.Order || again.Type != m.Type || again.Features != m.Features || !bytes.Equal(again.Body, m.Body) {
 			t.Fatalf("%+v became %+v, %v", m, again, err)
 		}
-		// What the services read of a message of any length.
+		// The fields that the services read.
 		m.status()
 		m.replyBits()
 		m.bulkBits()

@@ -62,15 +62,15 @@ type Type uint8
 // The types.
 const (
 	ConnReq   Type = 0xc0 // asks for a connection
-	ConnAck   Type = 0xc1 // accepts it
+	ConnAck   Type = 0xc1 // accepts a connection
 	NoOp      Type = 0xd0 // returns credits
 	Immediate Type = 0xd1 // an LNet message with its payload
 	PutReq    Type = 0xd2 // asks where to write a large payload
-	PutNak    Type = 0xd3 // refuses it
-	PutAck    Type = 0xd4 // says where
-	PutDone   Type = 0xd5 // it is written
-	GetReq    Type = 0xd6 // asks for a large payload and says where to write it
-	GetDone   Type = 0xd7 // it is written
+	PutNak    Type = 0xd3 // refuses a PUT_REQ
+	PutAck    Type = 0xd4 // answers a PUT_REQ with a descriptor of the sink
+	PutDone   Type = 0xd5 // the payload of a PUT_REQ is written
+	GetReq    Type = 0xd6 // asks for a large payload, with a descriptor of the sink
+	GetDone   Type = 0xd7 // the payload of a GET_REQ is written
 )
 
 // fields is a set of parts of a message's body.

@@ -40,7 +40,7 @@ type Interface struct {
 	Status uint32 // of the loopback interface: a number that counts changes
 }
 
-// PingInfo is what a node answers to a ping.
+// PingInfo is the answer to a ping.
 type PingInfo struct {
 	Order      Order
 	Features   Features

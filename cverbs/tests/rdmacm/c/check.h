@@ -46,7 +46,7 @@ int run_test(const struct test *tests, int argc, char **argv);
 /* The device's address with a port. */
 struct sockaddr *at(int port);
 
-/* Takes the next event, which must be of a type, and checks that it is good. */
+/* Takes the next event, which must have this type. */
 struct rdma_cm_event *expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 /* Like expect, and acknowledges the event. */
 void pass(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
