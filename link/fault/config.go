@@ -51,7 +51,7 @@ type Config struct {
 
 	ReorderBy   int           // how many packets overtake a reordered one; 0 means 3
 	ReorderTime time.Duration // but it is held no longer than this; 0 means 1 ms
-	DelayTime   time.Duration // of a delayed packet; 0 means 1 ms
+	DelayTime   time.Duration // how long a delayed packet is held; 0 means 1 ms
 	DelayJitter time.Duration // added to it, uniformly between 0 and this
 
 	// Hold is how many packets may be held back in each direction; 0 means
@@ -138,8 +138,8 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet) {
 	fs.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the random faults")
 }
 
-// String prints the configuration as the flags that make it, defaults left
-// out: what a failing test should print.
+// String returns the configuration in the form of flags, without the defaults. A
+// failing test should print it.
 func (c *Config) String() string {
 	var s []string
 	add := func(name, value string) { s = append(s, "--"+name+" "+value) }
@@ -166,7 +166,7 @@ func (c *Config) String() string {
 	return strings.Join(s, " ")
 }
 
-// rateFlag sets one rate in both directions or one.
+// rateFlag sets one rate, in one direction or in both.
 type rateFlag struct{ tx, rx *float64 }
 
 func (f rateFlag) String() string {

@@ -83,7 +83,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// Numbers and times that a rule or a flag cannot mean are refused, and the error names them.
+// Rules and flags with numbers and times out of range are refused, and the error names the value.
 func TestBadNumbers(t *testing.T) {
 	for args, want := range map[string]string{
 		"--loss +Inf":                              `rate "+Inf" is not between 0 and 1`,

@@ -211,7 +211,7 @@ func (e *engine) rewrite(f *link.Frame, r *Rule, v *Verdict) bool {
 // unprotected is the byte of the BTH that the ICRC does not cover.
 const unprotected = 4
 
-// maxBits is the longest burst that a CRC of 32 bits always notices.
+// maxBits is the longest burst of errors that a CRC of 32 bits always detects.
 const maxBits = 32
 
 // corrupt inverts a burst of bits at a random place from BTH to ICRC, or, if the ICRC must be right
@@ -232,7 +232,7 @@ func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 			return false
 		}
 	case len(target) == 0:
-		target = f.Data // not RoCE: any bit will do
+		target = f.Data // not a RoCE packet: any bit of the frame
 	}
 	if len(target) == 0 {
 		return false
@@ -252,11 +252,13 @@ func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 	return true
 }
 
-// damaged is why the ICRC of a packet cannot be made right: no receiver would look at it.
+// damaged returns the reason why a packet cannot get a right ICRC: its headers are wrong, so every
+// receiver drops it before it checks the ICRC.
 func damaged(err error) string { return fmt.Sprintf("the headers are damaged: %v", err) }
 
-// sealer returns a function that makes the ICRC right for the bytes that the packet has at its
-// call. For a FLUSH with an ICRC of rxe the function computes the ICRC like rxe.
+// sealer returns a function that computes the ICRC of the packet from its bytes at the time of the
+// call, and writes it. If the packet is a FLUSH with rxe's form of the ICRC, the function computes
+// that form.
 func (e *engine) sealer(f *link.Frame) (seal func(), err error) {
 	at := &e.at
 	if at.seeded {

@@ -38,8 +38,8 @@ func (f Faults) String() string {
 
 // Verdict is the decision about a packet, with the reason.
 type Verdict struct {
-	// Pass: the packet goes on now, with the present bytes of its buffer. Otherwise it was
-	// dropped or is held back.
+	// Pass: the caller sends the packet now, with the bytes that its buffer has after the call.
+	// Otherwise the packet was dropped or is held back.
 	Pass bool
 
 	Faults Faults        // what was done to it
@@ -66,12 +66,12 @@ type engine struct {
 	tx, rx side
 	rules  []*armed
 	iters  *iters           // nil until a rule needs it
-	conns  *conntrack.Table // the same
+	conns  *conntrack.Table // nil until a rule needs it
 
-	at     place // where things are in the packet that decide looks at
+	at     place // the parts of the packet that decide handles
 	packet bth.Packet
 	whole  frame.Packet // with headers, for the ICRC
-	copied []*held      // of the last verdict
+	copied []*held      // packets held back for the last verdict
 }
 
 // side is the state of one direction.
@@ -158,7 +158,7 @@ func (e *engine) decide(s *side, now mono.Time, f *link.Frame) Verdict {
 	return v
 }
 
-// match asks the rules. It returns the one that fires, or nil.
+// match returns the first rule that fires for the packet, or nil.
 func (e *engine) match(s *side, now mono.Time, v *Verdict) *Rule {
 	at := &e.at
 	if len(e.rules) == 0 && e.conns == nil || e.packet.Parse(at.body) != nil {
@@ -193,7 +193,7 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 		v.Pass, v.Faults = false, Of(Drop)
 		return
 	}
-	raw := false // the ICRC is wrong on purpose
+	raw := false // the ICRC is to stay wrong
 	if f.Has(Corrupt) && e.corrupt(s, fr, r, v) {
 		s.count.Corrupted++
 		v.Faults |= Of(Corrupt)
@@ -228,7 +228,7 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 	case f.Has(Delay):
 		v.Delay = or(r.Time, e.cfg.DelayTime)
 		if j := or(r.Jitter, e.cfg.DelayJitter); j > 0 {
-			if v.Delay += time.Duration(s.rng.Uint64N(uint64(j) + 1)); v.Delay < 0 { // too long to be told
+			if v.Delay += time.Duration(s.rng.Uint64N(uint64(j) + 1)); v.Delay < 0 { // overflow
 				v.Delay = math.MaxInt64
 			}
 		}
@@ -248,15 +248,15 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 		copies := or(r.Copies, 1)
 		for i := range copies {
 			if !hold(now, noCount) {
-				s.count.Overflow += uint64(copies - i - 1) // the others find no room, either
+				s.count.Overflow += uint64(copies - i - 1) // there is no room for the other copies, either
 				break
 			}
 			v.Faults |= Of(Dup)
 			s.count.Duplicated++
 		}
 	case mark && at.env != nil:
-		// Other packets share the headers: a separate copy goes on instead, at
-		// once.
+		// Other packets share the envelope, so it must not change. A copy with its own
+		// envelope takes the place of the packet, and is due at once.
 		v.Pass = !hold(now, noCount)
 	case f.Has(Pass):
 		v.Faults |= Of(Pass)
@@ -264,10 +264,10 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 	v.copied, v.Held = e.copied, len(e.copied)
 }
 
-// or returns v if it is not 0, otherwise zero.
-func or[T int | time.Duration](v, zero T) T {
+// or returns v if it is not 0, otherwise fallback.
+func or[T int | time.Duration](v, fallback T) T {
 	if v != 0 {
 		return v
 	}
-	return zero
+	return fallback
 }

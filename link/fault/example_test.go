@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// A wire that loses every hundredth packet, both ways, and the first
+// A wire that loses one percent of the packets at random, in both directions, and the first
 // transmission of one particular packet.
 func Example() {
 	a, _ := mem.Pair(mem.Config{})
@@ -31,7 +31,7 @@ func Example() {
 	// Output: faults: --loss 0.01 --fault drop,tx,op=RC_WRITE_LAST,psn=0x10,iter=1 --seed 7
 }
 
-// The same from a command line.
+// A configuration from command-line flags.
 func ExampleConfig_RegisterFlags() {
 	var c fault.Config
 	fs := flag.NewFlagSet("example", flag.ContinueOnError)

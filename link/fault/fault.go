@@ -3,9 +3,10 @@
 // at random with a seed or by exact rules ("drop the first transmission of PSN
 // 5"), in both directions.
 //
-// An [Engine] is the same network without a Port: frames and times in, frames out.
+// An [Engine] is the same network without a Port: the caller passes in frames and
+// times, and gets frames back.
 //
-// Held packets never get stuck: a packet that waits to be overtaken goes on
+// Held packets never get stuck: a packet that waits to be overtaken is released
 // when its time is up, Wait returns when a packet is due, and both Recv and
 // Flush release the packets that are due.
 package fault
@@ -23,7 +24,7 @@ import (
 
 // Counters counts the faults of one direction.
 type Counters struct {
-	Packets    uint64 `json:"packets"` // that came by
+	Packets    uint64 `json:"packets"` // all packets
 	Dropped    uint64 `json:"dropped"`
 	Duplicated uint64 `json:"duplicated"`
 	Reordered  uint64 `json:"reordered"`
@@ -37,8 +38,8 @@ type Counters struct {
 	Held       int    `json:"held"`     // held back at the moment
 }
 
-// Port is a faulty link.Port. Any goroutine may call the methods that are not
-// of that interface at any time.
+// Port is a faulty link.Port. Any goroutine may at any time call the methods that link.Port does
+// not have.
 type Port struct {
 	inner link.Port
 	info  link.Info
@@ -47,15 +48,15 @@ type Port struct {
 	mu sync.Mutex // guards everything below
 	engine
 
-	lent   bool // by the last Begin, and not committed
+	lent   bool // the packet of the last Begin is not committed yet
 	path   *frame.Path
-	crc    bth.CRC        // after its headers
-	out    link.Frame     // what was lent
-	env    frame.Envelope // and its headers, if the kernel writes them
+	crc    bth.CRC        // ICRC register after the headers of path
+	out    link.Frame     // the packet that is committed
+	env    frame.Envelope // its headers, if the kernel writes them
 	n      int
-	frames []link.Frame // what the inner Recv brought
+	frames []link.Frame // received from the inner Port
 	given  []*held      // lent to the receiver until the next Recv
-	sleep  mono.Time    // when the Wait in progress ends by itself
+	sleep  mono.Time    // when the Wait in progress times out; 0: there is none
 	stuck  bool         // packets to be sent are due, but the inner Port has no room
 }
 
@@ -204,8 +205,8 @@ func (p *Port) releaseTx(now mono.Time) bool {
 			return sent
 		}
 		if p.info.Layout == frame.LayoutUDP {
-			// The kernel will write the IP header, perhaps with another
-			// Identification than the packet was made for: its ICRC must fit.
+			// The kernel writes the IP header, perhaps with another Identification
+			// than the packet was built with: compute the ICRC again.
 			copy(body, h.data)
 			if at := len(body) - bth.ICRCLen; !h.raw && at >= bth.BTHLen {
 				crc = crc.UpdateBTH(body[:bth.BTHLen]).Update(body[bth.BTHLen:at])
@@ -251,7 +252,7 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 			n++
 			p.rx.hold.passed++
 		}
-		// Leave room for the frames that are still to come: they cannot wait.
+		// Leave room for the rest of the received frames: unlike held packets they cannot wait.
 		n = p.releaseRx(fr, n, len(fr)-(in-i-1), now)
 	}
 	clear(p.frames[:in])

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// rig is a faulty sender or receiver: the fault Port is f, the plain one plain.
+// rig is two connected Ports: f with faults, and plain without.
 type rig struct {
 	t     *testing.T
 	f     *fault.Port
@@ -116,9 +116,9 @@ func (r *rig) counters(dir fault.Direction) fault.Counters {
 }
 
 func TestContract(t *testing.T) {
-	// Wrappers that do nothing, and one that holds what it receives for a
-	// moment and must keep every promise all the same. (What a sender holds
-	// needs a shard to let it go, which these tests do not have.)
+	// Ports without effective faults, and one that delays each received packet and
+	// must keep the contract nevertheless. Delayed sending is not tested here: a shard
+	// must call the Port to release the packets, and these tests have no shard.
 	bare := func(p link.Port) link.Port { return linktest.Bare(p, false) }
 	whole := func(p link.Port) link.Port { return p }
 	for name, c := range map[string]fault.Config{
@@ -146,8 +146,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestRates: each random fault hits about as often as asked for, does what it
-// says, and is counted.
+// TestRates: each random fault occurs about as often as configured, has its
+// effect, and is counted.
 func TestRates(t *testing.T) {
 	const n = 4000
 	for _, test := range []struct {
@@ -203,7 +203,7 @@ func TestRates(t *testing.T) {
 					r.send(dir, i, 40)
 					psns = append(psns, r.arrived(dir)...)
 				}
-				time.Sleep(time.Second) // all that is held is due
+				time.Sleep(time.Second) // all held packets are due
 				if err := r.f.Flush(); err != nil {
 					t.Fatal(err)
 				}
@@ -243,7 +243,7 @@ func TestSeed(t *testing.T) {
 	})
 }
 
-// TestRules: exact faults hit exactly what they name.
+// TestRules: a rule acts on exactly the packets that it names.
 func TestRules(t *testing.T) {
 	for _, test := range []struct {
 		rule string
@@ -282,7 +282,7 @@ func TestRules(t *testing.T) {
 				if !reflect.DeepEqual(got, test.want) {
 					t.Errorf("arrived %v, want %v", got, test.want)
 				}
-				// The other way nothing happens to them.
+				// The rule has no effect in the other direction.
 				other := fault.Both - dir
 				r.send(other, 0, 6)
 				if got := r.arrived(other); !reflect.DeepEqual(got, upTo(6)) {
@@ -363,7 +363,7 @@ func TestNothingIsHeldForever(t *testing.T) {
 				if dir == fault.Rx {
 					got = r.arrived(dir)
 				} else {
-					r.f.Recv(fr) // lets it go without a Flush
+					r.f.Recv(fr) // releases it without a Flush
 					got = r.arrived(dir)
 				}
 				if !reflect.DeepEqual(got, []int{1}) {
@@ -374,8 +374,8 @@ func TestNothingIsHeldForever(t *testing.T) {
 	}
 }
 
-// TestHoldDuringWait: a post that holds a packet back shortens the sleep of the
-// shard, so that the packet leaves in time.
+// TestHoldDuringWait: if a packet is held back while the shard sleeps in Wait, Wait
+// returns earlier, so that the packet leaves in time.
 func TestHoldDuringWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fault.Config{Tx: fault.Rates{Delay: 1}, DelayTime: 2 * time.Millisecond})
@@ -426,7 +426,7 @@ func TestWake(t *testing.T) {
 	})
 }
 
-// TestJitterKeepsEverything: delays that differ reorder, and lose nothing.
+// TestJitterKeepsEverything: random delays reorder packets, but lose none.
 func TestJitterKeepsEverything(t *testing.T) {
 	both(t, func(t *testing.T, dir fault.Direction) {
 		c := rates(dir, fault.Rates{Delay: 1})
@@ -484,9 +484,9 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// TestBare: packets without their headers are marked and found by address too,
-// as far as that can be, and what happens to one does not show in those that
-// share its headers.
+// TestBare: ECN marks and rules with an address also work on a Port that shows no headers, as far
+// as that is possible. A mark on one packet does not change the other packets that share its
+// envelope.
 func TestBare(t *testing.T) {
 	a, b := mem.Pair(mem.Config{})
 	path := linktest.Path(t, false, a.Info().MAC, b.Info().MAC)
@@ -517,7 +517,8 @@ func TestBare(t *testing.T) {
 		t.Errorf("counters %+v", rx)
 	}
 
-	// What is sent is found by address; its headers are the kernel's.
+	// A rule finds a sent packet by its address; its headers are written by the kernel, so it
+	// cannot be marked.
 	if err := f.AddRule(fault.Rule{Action: fault.Drop, Dir: fault.Tx, Addr: fault.Is(dst)}); err != nil {
 		t.Fatal(err)
 	}

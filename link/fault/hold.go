@@ -13,18 +13,18 @@ import (
 // held is a packet that waits for its time.
 type held struct {
 	data  []byte
-	env   frame.Envelope // receive: if the frame has one, which then is its
-	frame link.Frame     // receive: what is handed out
-	path  *frame.Path    // transmit: to begin it again
+	env   frame.Envelope // receive: the envelope of frame, if it has one
+	frame link.Frame     // receive: the frame that Recv returns
+	path  *frame.Path    // transmit: argument of the next Begin
 	n     int            // transmit: bytes of BTH..ICRC
-	tag   uint64         // what the user of an Engine calls it
-	raw   bool           // its ICRC is wrong on purpose
+	tag   uint64         // the tag that the user of an Engine gave to Handle
+	raw   bool           // its ICRC is to stay wrong
 	due   mono.Time      // released at this time at the latest
-	after uint64         // or when so many packets have passed
+	after uint64         // released when holder.passed has this value
 	seq   uint64         // order among equals
 }
 
-// noCount is an after that never comes.
+// noCount is a value of after that is never reached.
 const noCount = math.MaxUint64
 
 // holder keeps the packets of one direction that are held back. Its memory is
@@ -32,8 +32,8 @@ const noCount = math.MaxUint64
 type holder struct {
 	limit     int
 	seq       uint64
-	passed    uint64  // packets that went by
-	reordered []*held // first come first; each rule has its own times
+	passed    uint64  // packets that were not held back, or have been released
+	reordered []*held // in order of arrival
 	timed     byDue
 	free      []*held
 }

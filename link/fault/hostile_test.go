@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// TestReorderRulesDoNotWaitForEachOther: each rule has its own count and time; a packet that waits long does not hold back
-// those that another rule lets go earlier.
+// TestReorderRulesDoNotWaitForEachOther: each rule has its own count and time. A packet that is held for long does not
+// delay the packets that another rule releases earlier.
 func TestReorderRulesDoNotWaitForEachOther(t *testing.T) {
 	e := network(t, "reorder,psn=1,time=10s,by=1000", "reorder,psn=2,time=1ms,by=1")
 	for psn := 1; psn <= 4; psn++ {
@@ -56,7 +56,7 @@ func TestLongestDelay(t *testing.T) {
 	}
 }
 
-// BenchmarkStrangers: packets to queue pairs of which nothing is known.
+// BenchmarkStrangers: each packet goes to a queue pair that the engine has not seen before.
 func BenchmarkStrangers(b *testing.B) {
 	e := network(b)
 	b.ReportAllocs()
@@ -86,7 +86,7 @@ func TestRelativePSNOfLongConnection(t *testing.T) {
 	}
 }
 
-// TestLastIteration: a rule for the last transmission that is counted does not act on all that follow.
+// TestLastIteration: a rule for the highest iter acts on that transmission, not on all later ones.
 func TestLastIteration(t *testing.T) {
 	e := network(t, "drop,iter=255")
 	for n := 1; n <= 300; n++ {
@@ -96,7 +96,8 @@ func TestLastIteration(t *testing.T) {
 	}
 }
 
-// TestStranger: packets of a third host to the same queue pair are no transmissions of the peer, and not of its connection.
+// TestStranger: packets of a third host to the same queue pair count neither as transmissions of the peer nor as
+// packets of its connection.
 func TestStranger(t *testing.T) {
 	e := network(t, "drop,psn=2,iter=1,conn=1,rel=1")
 	stranger := func(psn int) []byte {
@@ -115,7 +116,8 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestDamagedHeaders: a packet whose headers no receiver accepts does not become an acceptable one by a fault with a right ICRC.
+// TestDamagedHeaders: a fault with a right ICRC is refused for a packet with wrong headers, and so does not make it
+// valid.
 func TestDamagedHeaders(t *testing.T) {
 	for _, rule := range []string{"rewrite,set.psn=9", "corrupt,icrc=right"} {
 		for name, at := range map[string]int{"IP checksum": 14 + 10, "IP length": 14 + 2} {

@@ -9,23 +9,24 @@ import (
 
 const (
 	maxIter    = 255
-	firstSlots = 1 << 8  // of a tally
-	mostSlots  = 1 << 14 // powers of two: so many consecutive PSNs of a flow are told apart
+	firstSlots = 1 << 8  // of a new tally; a power of two
+	mostSlots  = 1 << 14 // of a tally: so many consecutive PSNs have a slot each; a power of two
 	allSlots   = 1 << 24 // of all tallies together: 64 MiB
 )
 
-// iters counts transmissions per PSN. Each flow has a tally of its own, in which a PSN displaces the one that is mostSlots
-// before it: a window is far smaller. A tally grows with the PSNs that it has seen. When all tallies together would be larger
-// than allSlots, those of the flows that were silent for longest are forgotten.
+// iters counts transmissions per PSN. Each flow has a tally. In a tally of full size a PSN displaces the PSN that is
+// mostSlots before it; a window of packets in flight is far smaller. A tally grows with the PSNs that it has seen. When
+// all tallies together would exceed allSlots, the tallies of the flows that were idle for longest are removed.
 type iters struct {
 	tallies   map[flow]*tally
 	order     recent.List[*tally]
 	slots     int    // of all tallies
 	forgotten uint64 // tallies of flows in use
-	last      *tally // of the packet before
+	last      *tally // of the previous packet
 }
 
-// flow is what goes from a host to a queue pair: requests, or responses, which have the PSNs of the other direction.
+// flow identifies the requests, or the responses, from one host to one queue pair. The two are separate because
+// responses have the PSNs of the requests in the other direction.
 type flow struct {
 	dir      Direction
 	response bool
@@ -33,21 +34,22 @@ type flow struct {
 	qpn      bth.QPN
 }
 
-// tally is the count of a flow. A PSN is in the slot that is its remainder.
+// tally has the counts of a flow. The slot of a PSN is the PSN modulo the number of slots.
 type tally struct {
 	recent.Entry[*tally]
 	flow
 	slots []transmissions
 }
 
-// transmissions of a PSN: the PSN in the upper 24 bits, the count in the lower eight; 0: the slot is free.
+// transmissions is a slot of a tally: a PSN in the upper 24 bits, its count in the lower eight. 0: the slot is free.
 type transmissions uint32
 
 func newIters() *iters {
 	return &iters{tallies: make(map[flow]*tally), order: recent.List[*tally]{Slack: conntrack.Idle / 64}}
 }
 
-// count notes one more transmission and returns its number, from 1. Those behind maxIter are all maxIter+1.
+// count counts a transmission and returns its number, from 1. Every transmission after maxIter has the number
+// maxIter+1.
 func (t *iters) count(now mono.Time, dir Direction, src, dst *bth.GID, p *bth.Packet) int {
 	f := flow{dir, p.Info.Flags&bth.Response != 0, *src, *dst, p.DestQPN()}
 	if t.last == nil || t.last.flow != f {
@@ -86,7 +88,7 @@ func (x *tally) at(psn transmissions) *transmissions { return &x.slots[int(psn)&
 
 // grow doubles a tally. The PSNs in it keep their counts.
 func (t *iters) grow(now mono.Time, x *tally) {
-	t.order.Renew(now, &x.Entry) // the last that is forgotten
+	t.order.Renew(now, &x.Entry) // so that makeRoom does not remove it
 	t.makeRoom(now, len(x.slots))
 	old := x.slots
 	x.slots = make([]transmissions, 2*len(old))
@@ -97,7 +99,7 @@ func (t *iters) grow(now mono.Time, x *tally) {
 	}
 }
 
-// makeRoom takes slots for a tally. It forgets others as long as there are too many.
+// makeRoom reserves slots for a tally. It removes other tallies while the total exceeds allSlots.
 func (t *iters) makeRoom(now mono.Time, slots int) {
 	for t.slots += slots; t.slots > allSlots; {
 		x, used, _ := t.order.Oldest()

@@ -28,7 +28,7 @@ func (c *counting) want(qpn bth.QPN, psn, iter int) {
 	}
 }
 
-// Counts are of each queue pair, however many there are at a time.
+// Each queue pair has its own counts, however many queue pairs there are.
 func TestManyQueuePairs(t *testing.T) {
 	c := newCounting(t)
 	const pairs = 20000
@@ -42,7 +42,7 @@ func TestManyQueuePairs(t *testing.T) {
 	}
 }
 
-// A PSN is remembered until so many later ones were sent, in whatever order they come.
+// The count of a PSN is kept until 1<<14 other PSNs have been sent, in any order.
 func TestPSNsRemembered(t *testing.T) {
 	const remembered = 1 << 14
 	for name, step := range map[string]int{"in order": 1, "in turns": 257, "backwards": remembered - 1} {
@@ -60,10 +60,11 @@ func TestPSNsRemembered(t *testing.T) {
 	}
 }
 
-// The counts of queue pairs that are idle give way to others without a word; of those in use it is said.
+// The counts of idle queue pairs are removed to make room. Removed counts of queue pairs in use are
+// reported in Forgotten.
 func TestCountsForgotten(t *testing.T) {
 	const (
-		most = 1 << 10 // queue pairs of which a whole window is remembered
+		most = 1 << 10 // queue pairs with the largest table for which there is room
 		half = 1 << 13 // two PSNs that far apart have room in the largest table only
 	)
 	c := newCounting(t)

@@ -9,14 +9,14 @@ import (
 	"github.com/goroce/roce/internal/conntrack"
 )
 
-// armed is a rule at work.
+// armed is a rule with its counters.
 type armed struct {
 	Rule
 	matched int
 	fired   int
 }
 
-// candidate is a packet that rules look at.
+// candidate is the packet that the rules are compared with.
 type candidate struct {
 	dir      Direction
 	src, dst bth.GID

@@ -7,21 +7,21 @@ import (
 )
 
 // Engine is an unreliable network without a Port, for a program that forwards packets between two
-// others. It does no I/O and reads no clock: Handle takes a frame and a time, Next returns the
-// frames whose time has come, and NextTimeout returns when the caller should call Next again. Times
-// never go back.
+// other hosts. It does no I/O and reads no clock: Handle takes a frame and a time, Next returns the
+// frames that are due, and NextTimeout returns when the caller should call Next again. The caller's
+// times must never go back.
 //
 // Only one goroutine at a time may use it.
 type Engine struct {
 	engine
-	frame link.Frame // in Handle
-	given *held      // by Next
+	frame link.Frame // the argument of Handle
+	given *held      // returned by the last Next
 }
 
 // Released is a frame that was held back, or a copy of one.
 type Released struct {
 	Data []byte // valid until the next call of Handle or Next
-	Tag  uint64 // of the frame that it was, as given to Handle
+	Tag  uint64 // the tag that Handle got with the original frame
 }
 
 // RuleCounter says how often a rule matched and fired.
@@ -96,14 +96,14 @@ func (e *Engine) Connections() int {
 	return e.conns.Len()
 }
 
-// Forgotten says of what was in use, and was forgotten because there was more than the engine keeps. Rules with Conn, RelPSN or
-// Iter may have missed packets then.
+// Forgotten counts connections and flows that were in use when the engine removed them to limit its
+// memory. If there are any, rules with Conn, RelPSN or Iter may have missed packets.
 type Forgotten struct {
-	Connections uint64 // the next packet of each began another one
-	Iterations  uint64 // queue pairs, in one direction, whose transmissions are counted anew
+	Connections uint64 // the next packet of each counts as a new connection
+	Iterations  uint64 // flows to a queue pair whose transmissions are counted from 1 again
 }
 
-// Forgotten returns what was forgotten so far.
+// Forgotten returns the counts since the engine was made.
 func (e *Engine) Forgotten() (f Forgotten) {
 	if e.conns != nil {
 		f.Connections = e.conns.Forgotten()

@@ -15,7 +15,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// made returns a whole frame from 10.0.0.1 to 10.0.0.2, or over IPv6, with a UDP checksum.
+// made returns a whole frame with a UDP checksum, from 10.0.0.1 to 10.0.0.2 or, with v6, between two IPv6
+// addresses.
 func made(t testing.TB, v6 bool, f bth.Fields) []byte {
 	t.Helper()
 	path := linktest.Path(t, v6, frame.MAC{0: 2, 5: 1}, frame.MAC{0: 2, 5: 2})
@@ -123,8 +124,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestIterations: a transmission is counted right with a whole window between it and the one before, with
-// the other direction and other hosts in between, which use the same numbers.
+// TestIterations: transmissions are counted correctly if a whole window of packets lies between them, and
+// if the other direction and other hosts use the same queue pair numbers and PSNs.
 func TestIterations(t *testing.T) {
 	e := network(t)
 	count := func(dir fault.Direction, v6 bool, f bth.Fields, want int) {
@@ -147,7 +148,7 @@ func TestIterations(t *testing.T) {
 	for range 300 {
 		e.Handle(0, fault.Tx, made(t, false, write(0, "some")), 0)
 	}
-	count(fault.Tx, false, write(0, "some"), 256) // and stops
+	count(fault.Tx, false, write(0, "some"), 256) // the count stops here
 	for qpn := range bth.QPN(3000) {
 		f := write(0, "some")
 		f.BTH.DestQPN = 0x1000 + qpn
@@ -198,7 +199,7 @@ func TestRewrite(t *testing.T) {
 					}
 					if v.Faults == 0 {
 						if v.Refused == "" || !bytes.Equal(b, before) {
-							t.Errorf("%v: nothing was done, not even said: %+v", sample.BTH.Op, v)
+							t.Errorf("%v: the packet changed, or the verdict has no reason for the refusal: %+v", sample.BTH.Op, v)
 						}
 						continue
 					}
@@ -207,8 +208,7 @@ func TestRewrite(t *testing.T) {
 					if !p.CheckICRC() {
 						t.Errorf("%v: the ICRC is wrong", sample.BTH.Op)
 					}
-					// Rewriting what was there gives what was there: the field is where it is said to be,
-					// and nothing else is touched.
+					// Only the field and the checksums have changed.
 					changed := 0
 					for i := range b[:len(b)-bth.ICRCLen] {
 						if b[i] != before[i] {
@@ -236,7 +236,7 @@ func hex(v uint64) string {
 	return s
 }
 
-// TestRewriteValues: the values arrive where the accessors look for them.
+// TestRewriteValues: the accessors of a packet return the rewritten values.
 func TestRewriteValues(t *testing.T) {
 	e := network(t, "rewrite,set.psn=0x123456,set.migreq=1,set.dest-qpn=0xabcdef,set.rkey=0x01020304,set.va=0x1122334455667788,"+
 		"set.dma-length=9,set.dscp=46,set.ecn=3,set.ttl=7,set.src-port=50123,set.ack-req=1,set.becn=1,set.pkey=0x8001")
@@ -254,8 +254,8 @@ func TestRewriteValues(t *testing.T) {
 	}
 }
 
-// TestCorruptICRC: the ICRC is wrong, or right with a payload that is not what it was; the UDP checksum
-// is right in either case.
+// TestCorruptICRC: after corrupt the ICRC is wrong; with icrc=right it is right and the payload has
+// changed. The UDP checksum is right in both cases.
 func TestCorruptICRC(t *testing.T) {
 	for rule, right := range map[string]bool{"corrupt": false, "corrupt,bits=7": false, "corrupt,icrc=right": true, "corrupt,bits=3,icrc=right": true} {
 		for _, v6 := range []bool{false, true} {
@@ -268,7 +268,7 @@ func TestCorruptICRC(t *testing.T) {
 				if err := p.Parse(b, frame.LayoutEthernet); err != nil && right {
 					t.Fatal(err)
 				} else if err != nil {
-					continue // in the headers
+					continue // the damage is in the headers
 				}
 				switch {
 				case v.Faults != fault.Of(fault.Corrupt) || bytes.Equal(b, before):
@@ -281,7 +281,7 @@ func TestCorruptICRC(t *testing.T) {
 			}
 		}
 	}
-	// A packet without payload has no content to be changed.
+	// With icrc=right a packet without payload cannot be corrupted.
 	e := network(t, "corrupt,icrc=right")
 	ack := made(t, false, bth.Fields{BTH: bth.BTHFields{Op: bth.RCAck, DestQPN: 1}, AETH: new(bth.AETHFields)})
 	before := bytes.Clone(ack)
@@ -290,8 +290,8 @@ func TestCorruptICRC(t *testing.T) {
 	}
 }
 
-// TestHeldBack: what is delayed, duplicated and reordered comes out of Next when its time has come, with
-// its tag, and NextTimeout says when.
+// TestHeldBack: Next returns delayed, duplicated and reordered packets when they are due, with
+// their tags, and NextTimeout returns that time.
 func TestHeldBack(t *testing.T) {
 	const ms = mono.Time(time.Millisecond)
 	e := network(t, "delay,psn=1,time=5ms", "dup,psn=2,copies=2", "reorder,psn=3,by=2,time=9ms", "delay,psn=6,time=1ms,jitter=1ms")
@@ -374,7 +374,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestRuleText: the flag form of a rule comes back as it was given, and what makes no sense is refused.
+// TestRuleText: String returns the flag form that ParseRule got, and ParseRule refuses invalid rules.
 func TestRuleText(t *testing.T) {
 	for _, text := range []string{
 		"rewrite,tx,rel=4,src=10.0.0.1,dst=fd00::2,conn=1,iter=1,nth=2,every=3,count=4,after=1s,until=2s,p=0.5,icrc=wrong,set.psn=0x5",

@@ -32,8 +32,8 @@ func (s *OpcodeSet) String() string {
 	return strings.Join(names, "|")
 }
 
-// ParseOpcodes adds opcodes to the set: one by its number or name, or all whose name matches a pattern
-// with "*". Case and the kind of separator do not matter, and "RC" in front may be left out.
+// ParseOpcodes adds opcodes to the set: one by its number or name, or all whose names match a pattern
+// with "*". Upper and lower case are equal, so are all separators, and the prefix "RC" is optional.
 func (s *OpcodeSet) ParseOpcodes(text string) error {
 	if v, err := strconv.ParseUint(text, 0, 8); err == nil {
 		s.Add(bth.Opcode(v))

@@ -42,7 +42,7 @@ func ParseRule(text string) (Rule, error) {
 		}
 	}
 	if r.Dir == Both {
-		r.Dir = 0 // the same, and prints as it was meant
+		r.Dir = 0 // means the same, and String prints no direction
 	}
 	if err := r.Check(); err != nil {
 		return bad("%v", err)

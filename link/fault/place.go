@@ -8,8 +8,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// place has the parts of a frame, nil if the frame lacks one: an IP header or
-// its known fields, and BTH..ICRC.
+// place has the parts of a frame: the IP header or, without one, its envelope, and
+// BTH..ICRC. Parts that the frame lacks are nil.
 type place struct {
 	packet, ip, udp, body []byte // from the IP header on; IP header; UDP header and body
 	env                   *frame.Envelope
@@ -18,11 +18,11 @@ type place struct {
 	seeded bool    // it is known
 }
 
-// markable reports whether there is something to mark. The kernel writes the
-// headers of what is sent with an envelope.
+// markable reports whether an ECN mark is possible. It is not for a sent packet with
+// an envelope, because the kernel writes its headers.
 func (p *place) markable(dir Direction) bool { return p.ip != nil || p.env != nil && dir == Rx }
 
-// locate finds the places.
+// locate finds the parts of a frame.
 func locate(layout frame.Layout, f *link.Frame) (p place) {
 	if f.Env != nil || layout == frame.LayoutUDP {
 		return place{body: f.Data, env: f.Env}
@@ -91,8 +91,8 @@ func mapped(b []byte) bth.GID {
 	return bth.GID{10: 0xFF, 11: 0xFF, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
 }
 
-// mendChecksums makes the checksums of IP and UDP right for the changed packet, so that only the
-// ICRC shows the damage. A packet without a UDP checksum gets none.
+// mendChecksums updates the checksums of IP and UDP of the changed packet, so that only the
+// ICRC shows the damage. If the packet has no UDP checksum, it gets none.
 func (p *place) mendChecksums() {
 	if len(p.ip) == 0 || len(p.udp) == 0 {
 		return

@@ -55,7 +55,7 @@ type Opt[T comparable] struct {
 // Is returns a value to match.
 func Is[T comparable](v T) Opt[T] { return Opt[T]{v, true} }
 
-// admits reports whether v is the value, or any will do.
+// admits reports whether v is the value, or the value is absent.
 func (o Opt[T]) admits(v T) bool { return !o.set || o.v == v }
 
 // Rule is one exact fault: an action for the packets with certain properties. A
@@ -72,14 +72,14 @@ type Rule struct {
 	QPN Opt[bth.QPN] // destination QPN in the BTH
 	PSN Opt[bth.PSN]
 
-	// Conn is the number of a connection, from 1 in the order of their beginnings, and RelPSN a PSN
-	// relative to the first of its requester, from 0. Responses have the numbers of the requests.
-	// The network learns both from the handshake of the connection manager, or from the first
-	// packets of a connection that was made out of band.
+	// Conn is the number of a connection: connections are numbered from 1, in the order in which
+	// they begin. RelPSN is a PSN relative to the first PSN of the requester, from 0; a response
+	// has the PSN of its request. The network learns both from the handshake of the connection
+	// manager or, if the connection was made out of band, from its first packets.
 	Conn   int
 	RelPSN Opt[int]
 
-	// Addr is the source or destination IP address, Src and Dst one of them.
+	// Addr is the source or destination IP address, Src the source, Dst the destination.
 	Addr, Src, Dst Opt[netip.Addr]
 
 	// Iter k matches only the k-th transmission of a PSN: packets of one
@@ -93,22 +93,23 @@ type Rule struct {
 	// Func, if not nil, must agree too. It must not keep the packet.
 	Func func(dir Direction, p *bth.Packet) bool
 
-	// Of the packets that match, the rule acts on the Nth, counted from 1, and Count of those that
-	// follow, every Every-th of them. Nth 0 means the first; Every 0 means each; Count 0 means
-	// one if Nth is set and Every is not, else all. Every alone begins with the Every-th.
+	// The rule acts on some of the packets that match: first on the Nth, counted from 1, then on
+	// every Every-th after it, on Count packets in all. Nth 0 means the Every-th packet if Every is
+	// set, else the first. Every 0 means each packet. Count 0 means one packet if Nth is set and
+	// Every is not, else no limit.
 	Nth, Every, Count int
 
 	// Probability is the probability that the rule acts on a packet that passes all
 	// other conditions; 0 means always.
 	Probability float64
 
-	// Parameters of the action; zero means what Config has, or one.
+	// Parameters of the action. Zero means the value of Config if it has one, else 1.
 	Time   time.Duration // Delay: how long; Reorder: at most so long
-	Jitter time.Duration // Delay: random addition
+	Jitter time.Duration // Delay: upper limit of the random addition to Time
 	By     int           // Reorder: how many packets overtake
-	Copies int           // Dup: how many more
+	Copies int           // Dup: how many additional copies
 	Bits   int           // Corrupt: how many bits in a row, at most 32
-	ICRC   ICRC          // Corrupt, Rewrite: what becomes of the ICRC
+	ICRC   ICRC          // Corrupt, Rewrite: whether the ICRC is right afterwards
 	Edits  []Edit        // Rewrite: the new values
 }
 
@@ -143,14 +144,15 @@ func (r *Rule) Check() error {
 	return nil
 }
 
-// parameter is a parameter of some actions, as text; empty: not set.
+// parameter is a parameter of some actions, with its value as text; an empty value means that it is
+// not set.
 type parameter struct {
 	name, value string
 	of          Faults
 	negative    bool
 }
 
-// parameters lists those of the actions.
+// parameters lists the parameters of all actions, with the values of the rule.
 func (r *Rule) parameters() []parameter {
 	number := func(name string, v int, of Faults) parameter {
 		p := parameter{name: name, of: of, negative: v < 0}
