@@ -9,9 +9,9 @@ import (
 )
 
 // Bare wraps a Port with Ethernet frames as one that leaves the headers to the
-// kernel, as a UDP socket does: Begin lends only the packet, and received packets
-// have an envelope, one for all packets that could be of one super-packet. With
-// idSeen the envelope has the IPv4 identification. Bare drops frames other than
+// kernel, like a UDP socket: Begin lends only BTH to ICRC, and received packets
+// have an envelope. Packets that could be of one super-packet share one envelope. With
+// idSeen the envelope has the IPv4 Identification. Bare drops frames other than
 // whole RoCEv2 packets.
 func Bare(inner link.Port, idSeen bool) link.Port { return &bare{Port: inner, idSeen: idSeen} }
 
@@ -55,7 +55,7 @@ func (b *bare) Recv(fr []link.Frame) (int, error) {
 		*env = frame.Envelope{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
 			SrcMAC: p.SrcMAC, DstMAC: p.DstMAC, VLAN: p.VLAN}
 		at := uint16(n)
-		zero := uint16(0) // the identification of segment 0, from which they count
+		zero := uint16(0) // the Identification of segment 0, if the sender numbers segments consecutively
 		if len(p.IP) == 20 {
 			zero = binary.BigEndian.Uint16(p.IP[4:]) - at
 		}

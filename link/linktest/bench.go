@@ -79,8 +79,8 @@ func stream(b *testing.B, from, to link.Port, size int) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "pkt/s")
 }
 
-// BenchmarkRoundTrip measures a packet of 64 bytes of payload there and back,
-// both ends polling or both ends sleeping in Wait.
+// BenchmarkRoundTrip measures the round trip of a packet with 64 bytes of payload:
+// both ends poll ("spin"), or both ends sleep in Wait ("wait").
 func BenchmarkRoundTrip(b *testing.B, open func(b *testing.B) (from, to link.Port)) {
 	for _, mode := range []string{"spin", "wait"} {
 		b.Run(mode, func(b *testing.B) {

@@ -8,9 +8,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// QueuedBeforeDown checks that packets which b has received before its link went down,
-// and hands out only then, do not make it report the link as up. set brings the link of
-// b down and up again.
+// QueuedBeforeDown checks that b does not report its link as up when Recv returns packets
+// that arrived before the link went down. set brings the link of b down and up again.
 func QueuedBeforeDown(t *testing.T, a, b link.Port, set func(up bool)) {
 	t.Helper()
 	path := Between(t, false, a, b)
@@ -40,7 +39,7 @@ func QueuedBeforeDown(t *testing.T, a, b link.Port, set func(up bool)) {
 		t.Error("nothing was queued")
 	}
 	back := Between(t, false, b, a)
-	for i := range 3 { // packets that cannot leave do not make it so, either
+	for i := range 3 { // b must not report the link as up for packets that it cannot send, either
 		Send(t, b, back, bth.PSN(i), nil)
 		b.Flush()
 	}

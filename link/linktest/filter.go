@@ -9,8 +9,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Filter is a model of early drop: Go code with the effect of a driver's program in the kernel.
-// It has no limit for management datagrams.
+// Filter is a model of early drop: Go code that drops the packets that a driver's program in the
+// kernel would drop. It does not limit management datagrams.
 type Filter struct {
 	mu       sync.Mutex
 	on       bool
@@ -29,7 +29,7 @@ func Filtered(ports []link.Port) ([]link.Port, *Filter) {
 	return out, f
 }
 
-// filtered is a Port that early drop serves.
+// filtered is a Port behind a Filter.
 type filtered struct {
 	link.Port
 	filter *Filter
@@ -68,7 +68,7 @@ func (f *Filter) passes(fr *link.Frame, p *frame.Packet, l frame.Layout) bool {
 	if !f.on {
 		return true
 	}
-	// Lengths and the operation are the receiver's business.
+	// The filter does not check lengths and opcodes: the receiver does.
 	if fr.Parse(p, l) != nil || p.Dst.IsMulticast() || p.DestQPN() == bth.QPNGSI {
 		return true
 	}
@@ -123,8 +123,8 @@ func (f *Filter) Drops() link.FilterDrops {
 	return f.drops
 }
 
-// Calls returns the calls of Admit, Pause and Forget since it was called last, and how many queue
-// pairs are admitted now.
+// Calls returns the calls of Admit, Pause and Forget since the previous call of Calls, and the
+// number of queue pairs that are admitted now.
 func (f *Filter) Calls() (calls []string, admitted int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,8 +13,8 @@ type MADs struct {
 	From, To link.Port
 	Path     *frame.Path
 
-	// Drops is how many packets the kernel has dropped at the queue of the data, and at that
-	// of the management datagrams, since the Ports were opened.
+	// Drops returns how many packets the kernel has dropped at the queue of the data and at the
+	// queue of the management datagrams, since the Ports were opened.
 	Drops func() (data, mads uint64)
 }
 
@@ -73,8 +73,8 @@ func queuePairs(t *testing.T, p link.Port, fr []link.Frame) (to []bth.QPN) {
 	return to
 }
 
-// floodOfMADs: management datagrams that are not read fill their queue; data that come
-// afterwards find room, and are handed out first.
+// floodOfMADs: unread management datagrams fill only their own queue. There is room for data that
+// arrive later, and Recv returns the data first.
 func floodOfMADs(t *testing.T, m MADs) {
 	const data = 64
 	for range 20 {
@@ -115,7 +115,7 @@ func floodOfMADs(t *testing.T, m MADs) {
 	})
 }
 
-// waitForMADs: a packet in either queue ends a Wait, and so do those that a Recv left.
+// waitForMADs: a packet in either queue ends a Wait, also if an earlier Recv has left it there.
 func waitForMADs(t *testing.T, m MADs) {
 	for _, to := range []bth.QPN{bth.QPNGSI, QPN, bth.QPNGSI, QPN} {
 		const n = 5
@@ -138,8 +138,8 @@ func waitForMADs(t *testing.T, m MADs) {
 	}
 }
 
-// dataAndMADs: data that never end do not starve management datagrams, also when there is
-// room for one packet only.
+// dataAndMADs: a continuous stream of data does not starve management datagrams, even if each Recv
+// has room for one packet only.
 func dataAndMADs(t *testing.T, m MADs) {
 	const most = 1000
 	fr := make([]link.Frame, 1)
@@ -158,7 +158,7 @@ func dataAndMADs(t *testing.T, m MADs) {
 	}
 }
 
-// burstOfMADs: every management datagram is handed out once, also when the data fill one
+// burstOfMADs: Recv returns every management datagram once, also if the data fill one
 // batch and leave room in the next one.
 func burstOfMADs(t *testing.T, m MADs) {
 	const mads, size = 5 * link.Batch / 4, 256
@@ -193,8 +193,8 @@ func burstOfMADs(t *testing.T, m MADs) {
 	}
 }
 
-// madsAndData: management datagrams that never end do not starve data, also when there is
-// room for one packet only.
+// madsAndData: a continuous stream of management datagrams does not starve data, even if each Recv
+// has room for one packet only.
 func madsAndData(t *testing.T, m MADs) {
 	const data, most = 50, 1000
 	fr := make([]link.Frame, 1)

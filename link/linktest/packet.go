@@ -1,5 +1,5 @@
 // Package linktest checks that a link.Port keeps the contract, and makes the
-// packets such tests send.
+// packets for such tests.
 package linktest
 
 import (
@@ -41,8 +41,8 @@ func newPath(t testing.TB, c frame.PathConfig) *frame.Path {
 	return p
 }
 
-// At gives a Port addresses of the host; either may be the zero Addr. The
-// kernel routes the Port's packets, so the addresses must exist. Other Ports
+// At gives a Port addresses of the host for [Between]; either may be the zero Addr. It is for
+// Ports whose packets the kernel routes, so the addresses must exist. Other Ports
 // accept any address.
 func At(p link.Port, ip4, ip6 netip.Addr) link.Port { return &at{p, ip4, ip6} }
 
@@ -58,15 +58,15 @@ func (a *at) addr(v6 bool) netip.Addr {
 	return a.ip4
 }
 
-// Loopback returns an address of the loopback network that no other process's tests
-// take. All of 127.0.0.0/8 is the host's own on Linux and Windows.
+// Loopback returns an address of the loopback network that tests in other processes
+// normally do not use. On Linux and Windows the host has all addresses of 127.0.0.0/8.
 func Loopback(last byte) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, 64 | byte(pid>>8)&63, byte(pid), last})
 }
 
-// Between returns a path from one Port to another over IPv4 or IPv6. A Port of
-// [At] may have only IPv6 addresses: then it is the only choice.
+// Between returns a path from one Port to another over IPv4 or IPv6. If a Port of
+// [At] has only an IPv6 address, the path is over IPv6 in any case.
 func Between(t testing.TB, v6 bool, from, to link.Port) *frame.Path {
 	t.Helper()
 	a, ok := from.(*at)

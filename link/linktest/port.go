@@ -12,7 +12,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Patience is longer than anything takes that should happen at once, however busy the machine is.
+// Patience is the time limit for everything that should happen at once. It is long enough for a
+// busy machine.
 const Patience = 30 * time.Second
 
 // TestPort runs the tests of the contract. open makes two fresh Ports that
@@ -99,7 +100,7 @@ func flush(t testing.TB, p link.Port) {
 	}
 }
 
-// pattern is a payload that tells where it comes from.
+// pattern returns a payload of n bytes that differs for each PSN.
 func pattern(psn, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -136,9 +137,9 @@ func deliver(t *testing.T, a, b link.Port, v6 bool) {
 	}
 }
 
-// batches sends more at once than fits a batch.
+// batches sends more packets at once than a batch holds.
 func batches(t *testing.T, a, b link.Port) {
-	sizes := make([]int, link.Batch+69) // and what the smallest ring takes that is tested
+	sizes := make([]int, link.Batch+69) // the smallest ring that is tested has room for so many
 	for i := range sizes {
 		sizes[i] = 1024
 	}
@@ -166,8 +167,8 @@ func mixedSizes(t *testing.T, a, b link.Port) {
 	}
 }
 
-// onLink: a Port whose link stays up has nothing to tell, and can be told not
-// to.
+// onLink: a Port whose link stays up does not call the function, and nil removes
+// the function.
 func onLink(t *testing.T, a, b link.Port) {
 	a.OnLink(func(up bool) { t.Errorf("the link changed: up %v", up) })
 	exchange(t, a, b, Between(t, false, a, b), []int{8, 8})
@@ -185,7 +186,7 @@ func abandon(t *testing.T, a, b link.Port) {
 	flush(t, a)
 	Put(a, path, 4, pattern(4, 64))
 	a.Commit()
-	a.Commit() // there is nothing to commit any more
+	a.Commit() // has no effect: the packet is committed already
 	flush(t, a)
 	psns, _ := Collect(t, b, 2)
 	if psns[0] != 2 || psns[1] != 4 {
@@ -335,13 +336,13 @@ func wakesMerge(t *testing.T, a, _ link.Port) {
 			t.Fatalf("Wait: %v", err)
 		}
 	}
-	// One for the time, and what spuriousness is allowed.
+	// One return for the timeout, and some spurious ones.
 	if returns > 4 {
 		t.Errorf("Wait returned %d times more after 10 Wakes and one return, want 1", returns)
 	}
 }
 
-// sendDuringWait is a post: it transmits while the shard sleeps.
+// sendDuringWait sends while the shard sleeps in Wait, as a post does.
 func sendDuringWait(t *testing.T, a, b link.Port) {
 	path := Between(t, false, a, b)
 	done := make(chan error)
@@ -399,11 +400,11 @@ func afterClose(t *testing.T, a, b link.Port) {
 	if a.Info().Driver == "" {
 		t.Errorf("Info().Driver is empty after Close")
 	}
-	Send(t, b, back, 3, nil) // to an address that no port has
+	Send(t, b, back, 3, nil) // to the closed Port
 	flush(t, b)
 }
 
-// noAllocations counts those of both ends, sending and receiving.
+// noAllocations checks that sending and receiving allocate nothing, at both ends.
 func noAllocations(t *testing.T, a, b link.Port) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

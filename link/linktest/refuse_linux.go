@@ -14,8 +14,8 @@ import (
 // Sender is the system call by which a driver sends.
 type Sender = func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno)
 
-// Refuse makes a Sender that fails with what f returns, if not 0, for each message: f is
-// told how many bytes it has.
+// Refuse returns a Sender that calls f with the size of each message in bytes, and fails for the
+// message with the errno that f returns. For 0 it sends the message.
 func Refuse(send Sender, f func(size int) unix.Errno) Sender {
 	return func(fd int, msgs []unix.Mmsghdr) (int, unix.Errno) {
 		for i := range msgs {
@@ -34,8 +34,7 @@ func Refuse(send Sender, f func(size int) unix.Errno) Sender {
 	}
 }
 
-// Refused is a Port whose kernel the test can make refuse messages, and a peer of that
-// Port.
+// Refused is a Port From, whose messages the test can make the kernel refuse, and its peer To.
 type Refused struct {
 	From, To link.Port
 	Refuse   func(f func(size int) unix.Errno)
@@ -45,7 +44,7 @@ type Refused struct {
 // isSuper reports whether a message of so many bytes is a super-packet here.
 func isSuper(size int) bool { return size > 2000 }
 
-// refusedRun is how many packets of 1 KiB one turn of the tests sends.
+// refusedRun is how many packets of 1 KiB the method run sends.
 const refusedRun = 30
 
 // TestRefused tests a driver of super-packets while the kernel refuses messages for
@@ -83,7 +82,8 @@ func (r *Refused) run(t *testing.T) error {
 	return r.From.Flush()
 }
 
-// turns flushes and waits, as a shard does, until done, and returns how often.
+// turns flushes and waits, as a shard does, until done returns true. It returns the number of
+// iterations.
 func (r *Refused) turns(t *testing.T, done func(link.Stats) bool) (n int) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !done(r.From.Stats()); n++ {
@@ -98,7 +98,7 @@ func (r *Refused) turns(t *testing.T, done func(link.Stats) bool) (n int) {
 	return n
 }
 
-// well checks that a run goes, in few system calls.
+// well checks that a run of packets is sent, in one system call at most.
 func (r *Refused) well(t *testing.T, when string) {
 	t.Helper()
 	before := r.From.Stats()
@@ -124,7 +124,8 @@ func refusedByFirewall(t *testing.T, r Refused) {
 			}
 			r.Refuse(nil)
 			r.well(t, "afterwards")
-			// A limit lets single packets pass as they come: that is no proof.
+			// A firewall's rate limit may let the separate packets pass. That does not prove that
+			// the kernel refuses super-packets.
 			r.Refuse(func(size int) unix.Errno {
 				if isSuper(size) {
 					return errno
@@ -144,7 +145,7 @@ func refusedByFirewall(t *testing.T, r Refused) {
 
 func refusedForAMoment(t *testing.T, r Refused) {
 	mode, now := r.From.Info().Mode, time.Now()
-	r.Freeze(func() time.Time { return now }) // however slow the machine is, it is a moment
+	r.Freeze(func() time.Time { return now }) // so that the refusal does not last long even on a slow machine
 	for _, errno := range []unix.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		for range 4 {
 			before, calls := r.From.Stats(), 0
@@ -191,8 +192,8 @@ func refusedForLong(t *testing.T, r Refused) {
 	}
 }
 
-// superPacketsRefused: what never goes as a super-packet goes in single packets, and
-// after some times at once.
+// superPacketsRefused: if the kernel refuses every super-packet, the driver sends their packets
+// separately. After some refusals it does not try super-packets any more.
 func superPacketsRefused(t *testing.T, r Refused) {
 	mode, tried := r.From.Info().Mode, 0
 	r.Refuse(func(size int) unix.Errno {
@@ -219,7 +220,8 @@ func superPacketsRefused(t *testing.T, r Refused) {
 	}
 }
 
-// superPacketsNotToBlame: packets that do not go one by one either prove nothing.
+// superPacketsNotToBlame: if the kernel also refuses the separate packets, that does not prove that
+// it refuses super-packets, and the driver goes on to use them.
 func superPacketsNotToBlame(t *testing.T, r Refused) {
 	mode := r.From.Info().Mode
 	for _, single := range []unix.Errno{unix.EMSGSIZE, unix.EINVAL, unix.EPERM} {
@@ -235,7 +237,7 @@ func superPacketsNotToBlame(t *testing.T, r Refused) {
 			r.well(t, "afterwards")
 		}
 	}
-	// Nor do the packets that go afterwards, one by one.
+	// Separate packets that are sent later prove nothing, either.
 	path := Between(t, false, r.From, r.To)
 	for range 4 {
 		r.Refuse(func(size int) unix.Errno {
@@ -258,8 +260,8 @@ func superPacketsNotToBlame(t *testing.T, r Refused) {
 	}
 }
 
-// noMemoryForSuperPackets: what lacks memory goes in single packets, and is not given up for
-// that.
+// noMemoryForSuperPackets: if the kernel has no memory for a super-packet, the driver sends its
+// packets separately, and goes on to use super-packets.
 func noMemoryForSuperPackets(t *testing.T, r Refused) {
 	mode := r.From.Info().Mode
 	r.Refuse(func(size int) unix.Errno {
@@ -283,8 +285,8 @@ func noMemoryForSuperPackets(t *testing.T, r Refused) {
 	r.well(t, "afterwards")
 }
 
-// sleepsWhenEmpty: when the packets that waited for room are given up, because of one of
-// them or of the link, there is nothing to wait for.
+// sleepsWhenEmpty: after the driver has dropped the packets that waited for room, because of an
+// error of a packet or of the link, Wait sleeps and does not wait for room.
 func sleepsWhenEmpty(t *testing.T, r Refused) {
 	for _, end := range []unix.Errno{unix.EPERM, unix.EMSGSIZE, unix.EINVAL, unix.ENETDOWN, 0} {
 		r.Refuse(func(int) unix.Errno { return unix.EAGAIN })

@@ -10,10 +10,10 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// screen: from Flooded on a driver receives the packets from peers, those to queue pairs that
-// take packets from every address, those to queue pairs that are paused or gone, with which such
-// packets may share a super-packet, those to groups, and management datagrams; else it receives
-// every packet.
+// screen tests early drop during a flood. After Flooded a driver receives only packets from the
+// addresses of peers, packets to queue pairs that accept every source, packets to queue pairs that
+// are paused or were removed (because a super-packet may also have packets for the former), packets
+// to groups, and management datagrams. At other times it receives every packet.
 func screen(t *testing.T, m MADs) {
 	p, ok := m.To.(link.Filterer)
 	if !ok {
@@ -44,12 +44,12 @@ func screen(t *testing.T, m MADs) {
 		began := time.Now()
 		const each = 3
 		if len(want) < len(all) {
-			f.Flooded() // again, if the screen has ended by now
+			f.Flooded() // again, because early drop may have ended
 		}
 		for _, n := range all {
 			sendTo(t, m.From, m.Path, n, each, 32)
 		}
-		const last = bth.QPNGSI // in a queue of its own; the data come by the other one
+		const last = bth.QPNGSI // arrives in a queue of its own, so the data are waited for separately
 		got := map[bth.QPN]int{}
 		fr := make([]link.Frame, link.Batch)
 		within(t, m.To, when, func() {
@@ -62,7 +62,7 @@ func screen(t *testing.T, m MADs) {
 				}
 			}
 		})
-		if time.Since(began) > time.Second/2 { // the screen may have ended
+		if time.Since(began) > time.Second/2 { // early drop may have ended: try again
 			check(when, want...)
 			return
 		}
