@@ -1,8 +1,7 @@
-// Package mem is a network inside the process: a switch with any number of
-// ports for whole Ethernet frames. It delivers frames by destination MAC
-// address, and multicast and broadcast to every other port; each port has a
-// bounded receive queue. It loses, reorders and delays no frame except by a
-// full queue; wrap ports in link/fault for a worse network.
+// Package mem is a network inside the process: a switch with any number of ports for whole Ethernet
+// frames. It delivers frames by destination MAC address, and multicast and broadcast to every other
+// port; each port has a bounded receive queue. It drops a frame only if the queue is full, and
+// neither reorders nor delays frames; wrap ports in link/fault for a worse network.
 //
 // Delivery happens in the sender's Flush, in order, so a test that drives both
 // ends from one goroutine is deterministic. Waiting uses channels and the

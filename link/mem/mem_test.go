@@ -240,8 +240,8 @@ func TestBackpressure(t *testing.T) {
 	})
 }
 
-// TestBackpressureFlush: what a Flush leaves behind, though no Begin was
-// refused, goes out as soon as there is room, and the sender is woken for it.
+// TestBackpressureFlush: frames that a Flush leaves queued are sent as soon as
+// there is room, and the sender is woken for them, even if no Begin was refused.
 func TestBackpressureFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pair(t, mem.Config{Queue: 2, Backpressure: true})
