@@ -14,7 +14,7 @@ const (
 	etherQinQ = 0x88A8 // 802.1ad
 
 	protoUDP = 17
-	notWhole = 0x3FFF // of the flags and the fragment offset
+	notWhole = 0x3FFF // bits of the flags and the fragment offset that a fragment has
 
 	udpLen  = 8
 	ipv4Len = 20
@@ -26,11 +26,12 @@ var be = binary.BigEndian
 func isIP(typ uint16) bool   { return typ == etherIPv4 || typ == etherIPv6 }
 func isVLAN(typ uint16) bool { return typ == etherVLAN || typ == etherQinQ }
 
-// maxTags bounds the VLAN tags of a frame. Every packet of a super-packet gets a copy.
+// maxTags limits the VLAN tags of a frame, because every packet of a super-packet gets a copy of
+// them.
 const maxTags = 4
 
-// etherType returns the type at b[at:], or behind the VLAN tags there, and where what it
-// is the type of begins; 0 if b ends before.
+// etherType returns the Ethernet type at b[at:], or after the VLAN tags there, and the offset of
+// the header that follows it. typ is 0 if b ends before.
 func etherType(b []byte, at int) (typ uint16, n int) {
 	for n = at + 2; len(b) >= n && n <= at+2+4*maxTags; n += 4 {
 		if typ = be.Uint16(b[n-2:]); !isVLAN(typ) {
@@ -40,15 +41,16 @@ func etherType(b []byte, at int) (typ uint16, n int) {
 	return 0, 0
 }
 
-// headers is where the headers of a UDP datagram to port 4791 are in a record.
+// headers has the offsets of the headers of a UDP datagram to port 4791 in a record.
 type headers struct {
 	ip, udp, body int // where they begin
 	end           int // of the body
 	v6            bool
-	noLength      bool // the IP header does not say how long it is
+	noLength      bool // the length in the IP header is zero
 }
 
-// locate finds the headers. Lengths are to fit each other, or to be zero.
+// locate finds the headers. ok is false if the lengths in them do not agree; a length of zero is
+// accepted.
 func locate(b []byte, start int, layout frame.Layout) (h headers, ok bool) {
 	h.ip = start
 	if layout == frame.LayoutEthernet {
@@ -79,7 +81,7 @@ func locate(b []byte, start int, layout frame.Layout) (h headers, ok bool) {
 	if h.noLength {
 		h.end = len(b)
 		if end := h.udp + length; end > h.body && end < h.end && h.end-h.ip <= 0xFFFF {
-			h.end = end // what follows is padding
+			h.end = end // the rest is padding
 		}
 		return h, be.Uint16(udp[2:]) == bth.UDPPort
 	}
@@ -90,7 +92,7 @@ func locate(b []byte, start int, layout frame.Layout) (h headers, ok bool) {
 	return h, false
 }
 
-// complete does what a card does to a frame that it sends whole.
+// complete fills in the lengths and checksums that a card would fill in for a single packet.
 func (h *headers) complete(b []byte) (marks Mark) {
 	if h.noLength {
 		marks |= NoLength
@@ -139,7 +141,7 @@ func (h *headers) setUDPChecksum(b []byte) {
 	be.PutUint16(b[h.udp+6:], sum)
 }
 
-// pseudoSum adds up what the UDP checksum covers before the UDP header.
+// pseudoSum returns the sum of the pseudo header of the UDP checksum.
 func (h *headers) pseudoSum(b []byte) uint32 {
 	addresses := h.udp - 8
 	if h.v6 {
@@ -148,7 +150,7 @@ func (h *headers) pseudoSum(b []byte) uint32 {
 	return frame.Sum16(b[addresses:h.udp]) + protoUDP + uint32(h.end-h.udp)
 }
 
-// envelope returns what the packets of the datagram share.
+// envelope returns the header fields that all packets of the super-packet share.
 func (h *headers) envelope(b []byte) frame.Envelope {
 	e := frame.Envelope{SrcPort: be.Uint16(b[h.udp:]), IDSeen: true, IDMerged: true}
 	if h.v6 {

@@ -16,7 +16,7 @@ func ngBlock(kind uint32, body ...byte) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, body...), n)
 }
 
-// statistics makes statistics of an interface that has lost n packets, and the system as many.
+// statistics makes a statistics block: the interface has lost n packets, and the system n more.
 func statistics(iface, n byte) []byte {
 	body := append([]byte{iface, 0, 0, 0}, make([]byte, 8)...)
 	for _, option := range []byte{optIfDrop, optOSDrop} {
@@ -25,7 +25,8 @@ func statistics(iface, n byte) []byte {
 	return ngBlock(blockStats, body...)
 }
 
-// TestLost: a file says how many packets each interface has lost; later statistics count from the beginning, too.
+// TestLost: Lost returns the sum of the packets that each interface has lost. Each statistics block of an
+// interface counts from the start of the capture.
 func TestLost(t *testing.T) {
 	var file bytes.Buffer
 	w := NewWriter(&file, NG, 0)

@@ -7,12 +7,12 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// A capture on the sending host shows frames as the kernel gives them to the card, and
-// one on the receiving host shows them as the kernel has joined them. The offloads of
-// the card are missing: checksums, and the division of a super-packet into packets. A
-// Reader does both, so that its records are the packets of the wire. The ICRC verifies
+// A capture on the sending host shows frames as the kernel gives them to the card: checksums
+// may be incomplete, and a super-packet is not divided yet. A capture on the receiving host
+// shows frames after the kernel has joined packets. A Reader completes the checksums and
+// divides super-packets, so that its records are the packets of the wire. The ICRC verifies
 // this, because the sender computed it for the packets on the wire. If no division makes
-// the ICRC right, the Reader leaves the frame as it was captured, except for a clearly
+// the ICRC right, the Reader leaves the frame as it was captured, but still completes a
 // partial UDP checksum.
 
 // Mark names the differences between the captured frame of a record and the wire.
@@ -114,7 +114,7 @@ func (o *offload) split(rec *Record, at headers, marks Mark) bool {
 		return false
 	}
 	o.common = o.size
-	if marks&WrongUDPChecksum != 0 { // for a super-packet it has no meaning: its packets get their own
+	if marks&WrongUDPChecksum != 0 { // the checksum of a super-packet has no meaning: each packet gets its own
 		marks = marks&^WrongUDPChecksum | PartialUDPChecksum
 	}
 	o.rec, o.marks = *rec, marks
@@ -157,17 +157,17 @@ func (o *offload) part(size, i int) []byte {
 	return b[:min(size, len(b))]
 }
 
-// right reports whether b could be segment i. It leaves b in o.packet.
+// right reports whether b as segment i is a packet with a right ICRC. It parses b into o.packet.
 func (o *offload) right(b []byte, i int) bool {
 	return o.packet.ParseBody(b, &o.env, uint16(i)) == nil && o.icrcRight()
 }
 
-// find returns the size of the segments, or 0 if there are none.
+// find returns the size of the segments, or 0 if the frame is not a super-packet.
 //
-// All have one size; the last one may be shorter. find tries the usual sizes first, and
-// accepts one if any segment is right, so that damaged segments do not hide the others.
-// Then it accepts any size that makes the first segment right and the next bytes a
-// plausible packet.
+// All segments have one size; the last one may be shorter. find tries the usual sizes first, and
+// accepts one if any segment has a right ICRC, so that damaged segments do not hide the others.
+// Then it tries every size. It accepts one if the first segment has a right ICRC and the bytes
+// after it can be the start of a packet.
 func (o *offload) find() int {
 	if len(o.body) < 2*minPacket || len(o.body)%4 != 0 {
 		return 0
@@ -197,8 +197,8 @@ func (o *offload) find() int {
 	return 0
 }
 
-// anyRight reports whether one of several segments of a size is right, and all could be
-// packets by their lengths. It ignores a shorter last one, which may be the last of many
+// anyRight reports whether any segment of a size has a right ICRC, and all are long enough for a
+// packet. It ignores a shorter last segment, which can be the last one for many
 // sizes.
 func (o *offload) anyRight(size int) bool {
 	if size < minPacket || size >= len(o.body) || len(o.body)%size != 0 && len(o.body)%size < minPacket {

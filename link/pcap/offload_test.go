@@ -62,7 +62,7 @@ func (f *flow) packets(only bool, payloads ...int) (frames [][]byte) {
 	return frames
 }
 
-// join makes a super-packet as the kernel has it.
+// join makes a super-packet of packets, in the form that the kernel gives it.
 func join(frames [][]byte) []byte {
 	b := bytes.Clone(frames[0])
 	at := where(b)
@@ -180,7 +180,8 @@ func TestSuperPackets(t *testing.T) {
 	}
 }
 
-// TestIdentifications: receivers join packets of which some were lost, or that have none.
+// TestIdentifications: a receiver's kernel may join packets with gaps between their
+// Identifications, or with one constant Identification.
 func TestIdentifications(t *testing.T) {
 	for name, id := range map[string]func(int) uint16{
 		"constant": func(int) uint16 { return 7 },
@@ -218,7 +219,7 @@ func TestDamagedSegments(t *testing.T) {
 			}
 		}
 	}
-	// One that has nothing right remains as it was.
+	// A super-packet without any right ICRC remains as it was captured.
 	super := join(newFlow(t, true).packets(true, 100, 100))
 	super[70] ^= 1
 	super[200] ^= 1
@@ -282,7 +283,7 @@ func b2i(b bool) int {
 	return 0
 }
 
-// TestLinkTypes: super-packets behind every header of a link.
+// TestLinkTypes: super-packets after the header of each link type.
 func TestLinkTypes(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		packets := newFlow(t, v6).packets(false, 256, 256, 8)
@@ -331,7 +332,7 @@ func withoutSumIn(rec Record) []byte {
 	return b
 }
 
-// TestBeyond64K: a super-packet that is too long for the IP header to say how long.
+// TestBeyond64K: a super-packet that is too long for the length field of the IP header.
 func TestBeyond64K(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		f := newFlow(t, v6)
@@ -370,8 +371,8 @@ func TestAsCaptured(t *testing.T) {
 	}
 }
 
-// TestHostCaptures: tcpdump beside rocectl, and what Linux sent with its checksums left to
-// the card.
+// TestHostCaptures reads captures of tcpdump on the host of an endpoint: rocectl, or Linux with
+// checksum offload.
 func TestHostCaptures(t *testing.T) {
 	files, _ := filepath.Glob("../../testdata/pcaps/host/*.pcap")
 	if len(files) == 0 {
@@ -423,7 +424,7 @@ func TestMarkString(t *testing.T) {
 	}
 }
 
-// FuzzOffload: whatever a frame holds, its records hold the same, and no more.
+// FuzzOffload: the records of a frame together have the bytes of the frame, and no others.
 func FuzzOffload(f *testing.F) {
 	for _, v6 := range []bool{false, true} {
 		f.Add(uint16(Ethernet), join(newFlow(f, v6).packets(false, 256, 256, 8)))
@@ -485,7 +486,7 @@ func FuzzOffload(f *testing.F) {
 // patchICRC makes the ICRC of a body right for identification e.ID.
 func patchICRC(p *frame.Packet, e *frame.Envelope, b []byte) {
 	path, err := frame.NewPath(frame.PathConfig{Src: e.Src, Dst: e.Dst, SrcPort: e.SrcPort})
-	if err != nil || e.SrcPort == 0 { // to NewPath 0 is another port
+	if err != nil || e.SrcPort == 0 { // NewPath replaces source port 0
 		return
 	}
 	_, crc := path.Put(make([]byte, len(b)), frame.LayoutUDP, len(b), e.ID)
@@ -504,7 +505,7 @@ func BenchmarkReadDamaged(b *testing.B) {
 			at := where(packet)
 			packet = append(packet, make([]byte, n)...)
 			for i := at.body + minPacket; i+12 <= len(packet); i += 4 {
-				copy(packet[i:], []byte{4, 0, 0xFF, 0xFF}) // every place could begin a packet
+				copy(packet[i:], []byte{4, 0, 0xFF, 0xFF}) // a packet could begin at every offset
 			}
 			at.end = len(packet)
 			at.setLengths(packet)

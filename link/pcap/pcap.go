@@ -2,9 +2,9 @@
 // capture files: classic pcap and pcapng.
 //
 // tcpdump does not see the packets of a driver that bypasses the kernel;
-// [Wrap] adds a tap to the stack instead. Around a link/fault Port the tap
-// sees the packets that the stack sent, inside one the packets after the
-// faults.
+// [Wrap] adds a tap to the stack instead. A tap around a link/fault Port
+// sees the sent packets before the faults; a tap inside one sees them after
+// the faults.
 package pcap
 
 import (
@@ -54,7 +54,7 @@ func (l LinkType) String() string {
 	return fmt.Sprintf("LinkType(%d)", uint32(l))
 }
 
-// Direction is the direction of a packet, if the file has it.
+// Direction is the direction of a packet; Unknown if the file does not tell.
 type Direction uint8
 
 // The directions.
@@ -138,7 +138,8 @@ func (r *Record) Frame() (data []byte, layout frame.Layout, ok bool) {
 	case Raw, IPv4, IPv6:
 		return r.Data, frame.LayoutIP, true
 	case Null, Loop:
-		// The address family has many values; the IP header has the version, too.
+		// The address family has a different value on each system, so use the version in the IP
+		// header.
 		if len(r.Data) > 4 {
 			return r.Data[4:], frame.LayoutIP, true
 		}

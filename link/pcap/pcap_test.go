@@ -99,7 +99,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestComments: a packet's remark and number come back, and the options behind them, too.
+// TestComments: a Reader returns a packet's remark and number, and reads the options after them.
 func TestComments(t *testing.T) {
 	want := records()
 	for i := range want {
@@ -165,7 +165,7 @@ func TestGopacketReads(t *testing.T) {
 	}
 }
 
-// TestGopacketWrites: and we what an independent writer writes.
+// TestGopacketWrites: our Reader understands what an independent writer writes.
 func TestGopacketWrites(t *testing.T) {
 	var b bytes.Buffer
 	w, err := pcapgo.NewNgWriterInterface(&b, pcapgo.NgInterface{
@@ -251,7 +251,7 @@ func TestBlocks(t *testing.T) {
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
 		n := &ng{order: order}
 		n.section()
-		n.block(0x0BAD, make([]byte, 100)...) // somebody's own
+		n.block(0x0BAD, make([]byte, 100)...) // an unknown type
 		n.iface(Ethernet)                     // microseconds
 		n.iface(Raw, append(append(n.half(optTsResol, 1), 0x94, 0, 0, 0), n.half(0, 0)...)...)
 		n.iface(Raw, append(append(n.half(optTsResol, 1), 3, 0, 0, 0), append(n.half(optTsOffset, 8), order.AppendUint64(nil, 1000)...)...)...)
@@ -319,7 +319,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTruncated: a file cut anywhere gives its whole packets and then says so.
+// TestTruncated: from a file that is cut anywhere, Next returns the whole packets and then an
+// error.
 func TestTruncated(t *testing.T) {
 	for _, f := range []Format{Classic, NG} {
 		b := write(t, f, 0, records()[:3])
@@ -335,7 +336,7 @@ func TestTruncated(t *testing.T) {
 				t.Fatalf("%d records", len(recs))
 			}
 		}
-		// Behind the header(s), and behind each packet but the last.
+		// After the headers of the file, and after each packet but the last.
 		if want := map[Format]int{Classic: 3, NG: 5}[f]; len(whole) != want {
 			t.Errorf("format %d: whole at %v, want %d places", f, whole, want)
 		}
@@ -403,7 +404,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestCaptures reads what others captured.
+// TestCaptures reads captures made by other programs.
 func TestCaptures(t *testing.T) {
 	files, _ := filepath.Glob("../../testdata/pcaps/*.pcap")
 	if len(files) == 0 {

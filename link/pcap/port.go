@@ -11,7 +11,7 @@ import (
 
 // Port is a link.Port that captures its packets.
 type Port struct {
-	link.Port // the wrapped Port; handles all methods that are not below
+	link.Port // the wrapped Port; implements all methods that are not below
 
 	w      *Writer
 	now    func() time.Time

@@ -31,8 +31,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestCapture: what goes through is in the file, with its direction, and what
-// was abandoned is not.
+// TestCapture: the file has every sent and received packet with its direction, and no
+// abandoned packet.
 func TestCapture(t *testing.T) {
 	var file bytes.Buffer
 	w := pcap.NewWriter(&file, pcap.NG, 0)
@@ -79,7 +79,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestLive: a reader that looks on sees packets at once.
+// TestLive: with Options.Live each packet is in the file after Flush.
 func TestLive(t *testing.T) {
 	var file bytes.Buffer
 	a, b := mem.Pair(mem.Config{})
@@ -95,7 +95,7 @@ func TestLive(t *testing.T) {
 }
 
 // TestNoHeaders: a capture on a driver that leaves the headers to the kernel
-// has them all the same, with the identification that fits the ICRC.
+// has headers nevertheless, with the Identification that the ICRC was computed for.
 func TestNoHeaders(t *testing.T) {
 	for _, seen := range []bool{false, true} {
 		var file bytes.Buffer

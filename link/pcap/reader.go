@@ -42,17 +42,18 @@ type Reader struct {
 	lost    lost
 }
 
-// lost is what a file says of packets that the capture has lost.
+// lost has the counts of lost packets in a file.
 type lost struct {
-	total   map[int]uint64 // by interface, of the statistics
-	packets uint64         // sum of what the packets say
+	total   map[int]uint64 // by interface, from its latest statistics
+	packets uint64         // sum of the counts in packet blocks
 }
 
 // Interfaces returns how many interfaces the file has described so far. A classic file describes none.
 func (r *Reader) Interfaces() int { return r.ifaces0 + len(r.ifaces) }
 
-// Lost returns how many packets the capture has lost, as far as the file has said so: in the statistics of pcapng,
-// which mostly are at its end, and with its packets.
+// Lost returns how many packets the capture has lost, according to the part of the file that was read: its
+// statistics blocks, which are usually at the end of the file, and its packet blocks. Only pcapng has such
+// counts.
 func (r *Reader) Lost() uint64 {
 	sum := uint64(0)
 	for _, n := range r.lost.total {
@@ -226,8 +227,7 @@ func (r *Reader) nextNG() error {
 	}
 }
 
-// section reads a section header behind its type. It sets the byte order and
-// clears the interfaces.
+// section reads a section header after its type. It sets the byte order and clears the interfaces.
 func (r *Reader) section() error {
 	h, err := r.body(8)
 	if err != nil {
@@ -322,7 +322,8 @@ func (r *Reader) iface(left *int64) error {
 	return err
 }
 
-// statistics reads the statistics of an interface. Later ones of the same interface count from the beginning, too.
+// statistics reads the statistics of an interface. They replace earlier ones of the same interface, because
+// each counts from the start of the capture.
 func (r *Reader) statistics(left *int64) error {
 	h, err := r.part(12, left)
 	if err != nil {
@@ -414,7 +415,7 @@ func (r *Reader) packetNG(kind uint32, left *int64) error {
 	}
 	*left -= int64(n)
 	if rec.Data == nil {
-		rec.Data = []byte{} // nil would mean no packet
+		rec.Data = []byte{} // nil means that there is no packet
 	}
 	if kind != blockPacket {
 		return nil
@@ -454,7 +455,8 @@ const (
 	lastSecond  = 253402300799
 )
 
-// time converts a time stamp of the interface. A time that no calendar has, and so no text can say, is none.
+// time converts a time stamp of the interface. It returns the zero Time if the year is not between 1 and
+// 9999.
 func (i *ifaceInfo) time(ticks uint64) time.Time {
 	hi, lo := bits.Mul64(ticks%i.ticks, 1e9)
 	ns, _ := bits.Div64(hi, lo, i.ticks)

@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// TestTsharkReadsSplit lets tshark, which shares no code with us, look at what a Reader makes
-// of captures made on the host: every packet is a RoCE packet, with right checksums.
+// TestTsharkReadsSplit checks with tshark the packets that a Reader makes of captures with
+// super-packets: every packet is a RoCE packet with right checksums.
 func TestTsharkReadsSplit(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {

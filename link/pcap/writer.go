@@ -39,7 +39,7 @@ type Writer struct {
 	ifaces  int
 	err     error // the first error: nothing is written after it
 	scratch [64]byte
-	remarks []byte // options of a packet
+	remarks []byte // options of the current packet
 }
 
 // NewWriter makes a writer. The file begins with the first interface added.
