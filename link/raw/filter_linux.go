@@ -35,10 +35,9 @@ func notForUs() []bpf.Instruction {
 	}
 }
 
-// inVLAN precedes the filter in the kernel: it rejects frames with another VLAN
-// identifier than ours and, if we are in a VLAN, untagged frames. 0 means no VLAN: such
-// frames are untagged, or have a tag for its priority only. The kernel has already
-// removed the first tag from the frame; roceFilter handles a second one.
+// inVLAN precedes the filter in the kernel: it rejects frames of other VLANs. With vlan 0, for no
+// VLAN, it accepts frames without a tag, or with a tag that has a priority only. The kernel has
+// already removed the first tag from the frame; roceFilter handles a second one.
 func inVLAN(vlan uint16) []bpf.Instruction {
 	const vid = 0x0FFF
 	reject := bpf.RetConstant{Val: 0}
@@ -71,8 +70,8 @@ const (
 	noMADs          // all others, including those that are too short for a BTH
 )
 
-// byQueuePair ends a filter. The BTH begins at X + off. screen is the early drop of a flood; nil:
-// none.
+// byQueuePair returns the end of a filter, which decides by the queue pair. The BTH begins at X +
+// off. screen is the early drop during a flood; nil: none.
 func (k kind) byQueuePair(off uint32, slots []share.Slot, screen *driver.Screened) []bpf.Instruction {
 	const qpn = 4 // in the BTH, with a byte in front
 	accept, reject := bpf.RetConstant{Val: 1 << 18}, bpf.RetConstant{Val: 0}
@@ -91,7 +90,7 @@ func (k kind) byQueuePair(off uint32, slots []share.Slot, screen *driver.Screene
 		mad, other = other, mad
 	}
 	return []bpf.Instruction{
-		bpf.LoadExtension{Num: bpf.ExtLen}, // a load behind the end would end the program
+		bpf.LoadExtension{Num: bpf.ExtLen}, // a load after the end of the packet would end the program
 		bpf.ALUOpX{Op: bpf.ALUOpSub},
 		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: off + qpn + 4, SkipTrue: 4},
 		bpf.LoadIndirect{Off: off + qpn, Size: 4},
@@ -102,10 +101,10 @@ func (k kind) byQueuePair(off uint32, slots []share.Slot, screen *driver.Screene
 	}
 }
 
-// roceFilter accepts whole Ethernet frames without a VLAN tag that carry UDP to port 4791 over
-// IPv4 (any header length, not a fragment) or IPv6 (no extension headers), and are of the kind
-// take; slots are those of the process, or nil if it does not share the interface. It sees
-// only the first segment of a super-packet.
+// roceFilter accepts Ethernet frames without a VLAN tag that carry UDP to port 4791 over IPv4 (any
+// header length, not a fragment) or IPv6 (no extension headers), and are of the kind take. slots
+// are the slots of the process, or nil if it does not share the interface. The filter sees only the
+// first packet of a super-packet.
 func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.Instruction {
 	type ins = bpf.Instruction
 	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }

@@ -101,7 +101,8 @@ func TestFilter(t *testing.T) {
 			}
 		})
 	}
-	// Cut anywhere before the port number it must reject, and not fail.
+	// The filter must reject a frame that is cut anywhere before the port number, and must not
+	// fail.
 	for _, whole := range [][]byte{v4, v6} {
 		port := len(whole) - 64 - 4
 		for n := range whole {

@@ -43,7 +43,7 @@ func TestSegment(t *testing.T) {
 	}
 }
 
-// TestDescribe: an envelope says what Parse says, and is not made of headers
+// TestDescribe: the envelope has the fields that Parse finds, and describe refuses the headers
 // that Parse refuses.
 func TestDescribe(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
@@ -128,7 +128,7 @@ func TestClearChecksum(t *testing.T) {
 	gso.ClearChecksum(make([]byte, 60))
 }
 
-// FuzzLook: what the kernel hands us was made by others.
+// FuzzLook: describe works safely on any received frame.
 func FuzzLook(f *testing.F) {
 	for _, v6 := range []bool{false, true} {
 		f.Add(packet(f, v6, 0, 100), 24)
@@ -148,7 +148,7 @@ func FuzzLook(f *testing.F) {
 		if body == nil {
 			return
 		}
-		// What is fit to be taken apart Parse takes too.
+		// Parse accepts every super-packet that can be divided.
 		var p frame.Packet
 		if err, bad := p.Parse(b, frame.LayoutEthernet).(frame.ParseError); bad && b[12] != etherQinQ>>8 {
 			t.Fatalf("% x: %v", b, err)

@@ -16,7 +16,8 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// drops are those of both sockets of a Port.
+// drops returns a function that returns how many packets the kernel dropped at each of the two
+// sockets of a Port.
 func drops(t *testing.T, p *Port) func() (data, mads uint64) {
 	count := func(p *Port) uint64 {
 		s, err := unix.GetsockoptTpacketStats(p.FD, unix.SOL_PACKET, unix.PACKET_STATISTICS)
@@ -24,7 +25,7 @@ func drops(t *testing.T, p *Port) func() (data, mads uint64) {
 			t.Error(err)
 			return 0
 		}
-		p.Count.RxDrops.Add(uint64(s.Drops)) // the kernel's count begins again
+		p.Count.RxDrops.Add(uint64(s.Drops)) // reading has reset the kernel's count
 		return uint64(s.Drops)
 	}
 	var data, mads uint64
@@ -59,8 +60,9 @@ func TestMADs(t *testing.T) {
 	}
 }
 
-// TestFilterOfSlots: the filters of a process that shares the interface take of the packets that
-// one which has it for itself takes what is for its slots, to both sockets together.
+// TestFilterOfSlots: the two filters of a process that shares the interface together accept the
+// packets that the filter of an exclusive process accepts, if they are for the slots of the
+// process.
 func TestFilterOfSlots(t *testing.T) {
 	slots := []share.Slot{5, 9}
 	run := func(take kind, s []share.Slot, b []byte) bool {
@@ -126,8 +128,8 @@ func TestFilterOfSlots(t *testing.T) {
 	}
 }
 
-// TestManagementFilter: each packet that the filter of everything takes is taken by exactly
-// one of the two others.
+// TestManagementFilter: each packet that the filter for all packets accepts is accepted by exactly
+// one of the other two filters.
 func TestManagementFilter(t *testing.T) {
 	run := func(take kind, b []byte) bool {
 		vm, err := bpf.NewVM(roceFilter(take, nil, nil))

@@ -38,7 +38,7 @@ func start(t testing.TB, s *netlab.Side, c Config) (p *Port) {
 	return p
 }
 
-// path is one between two sides of a lab.
+// path makes a path between two sides of a lab.
 func path(t testing.TB, from, to *netlab.Side, v6 bool, vlan uint16) *frame.Path {
 	t.Helper()
 	c := frame.PathConfig{
@@ -80,7 +80,7 @@ func TestInfo(t *testing.T) {
 	if i.Driver != "raw" || i.Interface != a.Interface || i.MAC != a.MAC || i.MTU != 4200 || i.Layout != frame.LayoutEthernet || i.Mode == "" {
 		t.Errorf("Info() = %+v", i)
 	}
-	// A veth says of itself that it is 10 Gb/s.
+	// The kernel reports 10 Gb/s for a veth.
 	if i.Index != a.Link().Attrs().Index || i.Speed != 10000 {
 		t.Errorf("interface %d at %d Mb/s, want %d at 10000", i.Index, i.Speed, a.Link().Attrs().Index)
 	}
@@ -92,8 +92,8 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestFewerSegments: where the kernel refuses super-packets of so many packets, as Linux
-// before 6.9 does more than 64, smaller ones go, and nothing is lost.
+// TestFewerSegments: if the kernel refuses super-packets with too many packets (Linux before 6.9:
+// more than 64), the Port sends smaller ones, and no packet is lost.
 func TestFewerSegments(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{}), start(t, b, Config{})
@@ -117,8 +117,8 @@ func TestFewerSegments(t *testing.T) {
 	}
 }
 
-// TestSuperPackets: a run of packets leaves as one, and a receiver of super-
-// packets gets back every packet exactly as it was made.
+// TestSuperPackets: consecutive packets leave as a super-packet, and the receiver of the
+// super-packet returns every packet exactly as the sender made it.
 func TestSuperPackets(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
@@ -173,9 +173,8 @@ func TestSuperPackets(t *testing.T) {
 	}
 }
 
-// TestSegmentedByKernel: a receiver that does not take super-packets gets plain
-// packets from a sender of them, with the ICRC right and so the Identification
-// as it was made up here.
+// TestSegmentedByKernel: for a receiver without super-packets the kernel divides them. The ICRCs of
+// the packets are right, so each has the Identification that the sender has assumed.
 func TestSegmentedByKernel(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from := start(t, a, Config{})
@@ -212,9 +211,8 @@ func TestSegmentedByKernel(t *testing.T) {
 	}
 }
 
-// TestKernelSegments: where a super-packet is taken apart on the way, the
-// kernel makes the Identifications, and they must be those the ICRCs were made
-// for.
+// TestKernelSegments: if the sender's kernel divides a super-packet, it gives the packets the
+// Identifications that their ICRCs were computed for.
 func TestKernelSegments(t *testing.T) {
 	for _, config := range []Config{{}, {Qdisc: true}} {
 		a, b := netlab.Pair(t, netlab.Config{})
@@ -243,8 +241,8 @@ func TestKernelSegments(t *testing.T) {
 	}
 }
 
-// TestKernelSender: packets of a UDP socket cross a veth with their checksum
-// not made yet, and must be taken; so must a super-packet of one.
+// TestKernelSender: packets of a UDP socket cross a veth with an incomplete UDP checksum. The Port
+// must receive them, and also a super-packet of such a socket.
 func TestKernelSender(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		a, b := netlab.Pair(t, netlab.Config{})
@@ -302,8 +300,8 @@ func TestKernelSender(t *testing.T) {
 	}
 }
 
-// TestVLAN: a Port hears its VLAN, and those without one untagged frames and those that
-// only have a priority.
+// TestVLAN: a Port receives frames of its VLAN. A Port without a VLAN receives untagged frames and
+// frames with a tag that has only a priority.
 func TestVLAN(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	linktest.VLANs(t, func(t *testing.T, vlan uint16) (from, to link.Port) {
@@ -311,7 +309,7 @@ func TestVLAN(t *testing.T) {
 	}, func(t *testing.T, v6 bool, vlan uint16) *frame.Path { return path(t, a, b, v6, vlan) })
 }
 
-// TestVLANInterface: and without it on an interface for that VLAN.
+// TestVLANInterface: a Port without a VLAN works on an interface for a VLAN.
 func TestVLANInterface(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	side := *b
@@ -355,8 +353,8 @@ func testVLAN(t *testing.T, a, b *netlab.Side, to *Port, want uint16) {
 	}
 }
 
-// TestNoICMP: the kernel of a host with a Port does not answer packets. Without
-// one it does.
+// TestNoICMP: the kernel of a host answers packets to UDP port 4791 with ICMP errors, but not while
+// a Port is open.
 func TestNoICMP(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	ask := func(dst netip.Addr, wait time.Duration) error {
@@ -391,7 +389,7 @@ func TestNoICMP(t *testing.T) {
 	}
 }
 
-// TestPortInUse: somebody else has UDP port 4791, as the rdma_rxe module would.
+// TestPortInUse: another socket has UDP port 4791, as it is with the rdma_rxe module.
 func TestPortInUse(t *testing.T) {
 	_, b := netlab.Pair(t, netlab.Config{})
 	var other net.PacketConn
@@ -413,8 +411,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestOwnPacketsStayOut: neither Port of an interface sees what it, or the
-// other one, sends.
+// TestOwnPacketsStayOut: two Ports on one interface receive neither their own packets nor those of
+// the other Port.
 func TestOwnPacketsStayOut(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	one, two, peer := start(t, a, Config{}), start(t, a, Config{SharePort: true}), start(t, b, Config{})
@@ -429,8 +427,8 @@ func TestOwnPacketsStayOut(t *testing.T) {
 	}
 }
 
-// TestOtherTrafficStaysOut: the filter in the kernel lets only RoCE through,
-// and nothing that is for another host.
+// TestOtherTrafficStaysOut: the filter in the kernel accepts only RoCE packets, and no packets for
+// another host.
 func TestOtherTrafficStaysOut(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	to := start(t, b, Config{})
@@ -457,7 +455,8 @@ func TestOtherTrafficStaysOut(t *testing.T) {
 	}
 }
 
-// TestLinkDown: down is a condition, up again all works.
+// TestLinkDown: while the link is down, Flush and Recv return ErrDown. When it is up again, the
+// Port works.
 func TestLinkDown(t *testing.T) {
 	for _, config := range []Config{{}, {Qdisc: true}} {
 		a, b := netlab.Pair(t, netlab.Config{})
@@ -492,7 +491,7 @@ func TestLinkDown(t *testing.T) {
 
 		a.SetUp(t, true)
 		deadline := time.Now().Add(linktest.Patience)
-		for psn := bth.PSN(2); ; psn++ { // the carrier takes its time
+		for psn := bth.PSN(2); ; psn++ { // until the carrier is back
 			linktest.Send(t, pa, p, psn, nil)
 			pa.Flush()
 			pb.Wait(10 * time.Millisecond)
@@ -512,7 +511,7 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
-// TestInterfaceRemoved: that is for good.
+// TestInterfaceRemoved: after the interface was removed, Recv and Flush return ErrNoDevice.
 func TestInterfaceRemoved(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	p := start(t, a, Config{})
@@ -553,7 +552,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestDescriptors: Close gives back what Open took, and so does a failed Open.
+// TestDescriptors: Close closes all file descriptors that Open has opened, and so does a failed
+// Open.
 func TestDescriptors(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	count := func() int {
@@ -573,8 +573,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestQueues: each queue gets the packets of its queue pairs, once, and none
-// that the host sends itself.
+// TestQueues: each queue receives the packets for its queue pairs, once, and no packet that
+// the host itself sends.
 func TestQueues(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	const n = 3
@@ -638,7 +638,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestReceiveQueueOverrun: what the socket buffer cannot hold is counted.
+// TestReceiveQueueOverrun: packets for which the socket buffer has no room are counted.
 func TestReceiveQueueOverrun(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{NoGSO: true}), start(t, b, Config{RxBuffer: 16 << 10})

@@ -47,9 +47,8 @@ func offload(t *testing.T, s *netlab.Side, command, on uint32) {
 	})
 }
 
-// TestOffloads: whoever takes the super-packets apart on the way or puts them
-// together again, every packet arrives as it was made, with its Identification,
-// which the ICRC covers.
+// TestOffloads: with any combination of offloads for segmentation and joining, every packet arrives
+// as the sender made it, with its Identification, which the ICRC covers.
 func TestOffloads(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -114,8 +113,8 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
-// TestGROFixedIDs: a UDP socket that numbers no datagram is understood also
-// when the receiver's kernel joins them.
+// TestGROFixedIDs: a Port receives the packets of a UDP socket that sends every datagram with
+// Identification 0, also if the receiver's kernel joins them.
 func TestGROFixedIDs(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	offload(t, b, setGRO, 1)
@@ -160,7 +159,7 @@ func TestGROFixedIDs(t *testing.T) {
 	t.Logf("super-packets arrived: %v", super(to))
 }
 
-// TestVLANDevice: super-packets leave a VLAN interface, whatever it can do.
+// TestVLANDevice: super-packets can be sent through a VLAN interface.
 func TestVLANDevice(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	side := *a
@@ -186,8 +185,8 @@ func TestVLANDevice(t *testing.T) {
 	}
 }
 
-// TestTap: a device that can neither segment nor make checksums, a tap as a
-// virtual machine has it, gets plain packets with all their checksums.
+// TestTap: through a device without segmentation and checksum offload (a tap, as virtual machines
+// use it) packets leave one by one, with complete checksums.
 func TestTap(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	side := *a
@@ -239,7 +238,7 @@ func TestTap(t *testing.T) {
 			}
 			var q frame.Packet
 			if q.Parse(buf[:k], frame.LayoutEthernet) == frame.ErrNotRoCE {
-				continue // the kernel says hello to its neighbours
+				continue // a packet of the kernel, such as neighbour discovery
 			}
 			psn, payload := linktest.Check(t, frame.LayoutEthernet, link.Frame{Data: buf[:k]}) // UDP checksum and ICRC
 			if psn != bth.PSN(i) || payload[0] != byte(i) {

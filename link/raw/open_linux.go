@@ -73,8 +73,8 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	return p, nil
 }
 
-// setUp does the work of Open after making the socket, including the bind. Even
-// if it fails, p has the opened files.
+// setUp does the work of Open after the socket was made, including the bind. p has all opened
+// files, also after an error.
 func (p *Port) setUp(first *Port) error {
 	ifi, err := driver.Ethernet("raw", p.cfg.Interface, p.FD)
 	if err != nil {
@@ -157,8 +157,8 @@ func openMADs(of *Port) (*Port, error) {
 	return p, nil
 }
 
-// takePort claims the UDP port of the interface for the device with the first queue
-// first.
+// takePort claims the UDP port of the interface for the device. first is its first
+// queue, or nil if p is that queue.
 func (p *Port) takePort(first *Port) (err error) {
 	switch {
 	case first != nil && first.slots != nil:
@@ -180,11 +180,11 @@ func (p *Port) takePort(first *Port) (err error) {
 		return e
 	}
 	p.Desc.Notes = append(p.Desc.Notes, notes...)
-	p.owner, _ = share.Occupy(share.InterfaceKey("raw", p.Desc.Index)) // an error: others are told less
+	p.owner, _ = share.Occupy(share.InterfaceKey("raw", p.Desc.Index)) // after an error the EADDRINUSE of other processes does not name this one
 	return nil
 }
 
-// listen starts reception, by the filter.
+// listen starts reception: it attaches the filter.
 func (p *Port) listen(take kind, screen *driver.Screened) error {
 	if err := sockfilter.Attach(p.FD, slices.Concat(notForUs(), inVLAN(p.cfg.VLAN), roceFilter(take, p.slots, screen))); err != nil {
 		return p.FailStep("attach filter", err)

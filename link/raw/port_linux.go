@@ -27,7 +27,7 @@ type Port struct {
 	screen *driver.Screen // of the first queue: early drop
 	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
 	place  *share.Place   // of the first queue, on an interface that processes share
-	slots  []share.Slot   // whose packets the filter takes; nil: all
+	slots  []share.Slot   // the filter accepts the packets for these; nil: for all
 	owner  *share.Owner   // of the first queue, on an interface that the device has for itself
 
 	tx tx

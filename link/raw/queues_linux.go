@@ -25,7 +25,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if n < 1 || n > 256 {
 		return nil, link.Fail("raw", "open", c.Interface, nil, fmt.Errorf("%d queues, want 1 to 256", n), "")
 	}
-	// All in the namespace of this thread.
+	// All sockets must be in the namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var ports []link.Port

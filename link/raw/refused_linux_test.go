@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// refuse makes the kernel refuse what a Port sends.
+// refuse returns a function that makes the kernel refuse messages of a Port.
 func refuse(p *Port) func(func(int) unix.Errno) {
 	return func(f func(int) unix.Errno) {
 		if p.tx.sendmmsg = mmsg.Send; f != nil {
@@ -34,8 +34,8 @@ func TestKernelRefuses(t *testing.T) {
 	}
 }
 
-// TestCannotSegment: a device that cannot take super-packets apart gets them by way of
-// the queueing discipline, where the kernel does so; after a while it is asked again.
+// TestCannotSegment: if the device cannot divide super-packets, the Port sends them through the
+// queueing discipline, where the kernel divides them. Later the Port tries the device again.
 func TestCannotSegment(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{}), start(t, b, Config{})

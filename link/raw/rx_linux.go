@@ -45,7 +45,7 @@ type rx struct {
 	envs        [link.Batch]frame.Envelope // of super-packets, by message
 	super       []byte                     // rest of message next, if it is a super-packet
 	size        int                        // bytes of its next packet
-	seg         uint16                     // and its number
+	seg         uint16                     // number of its next packet
 	header      int                        // bytes of its headers
 }
 
@@ -113,7 +113,7 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 		env, left, size, seg := &r.envs[r.next], r.super, r.size, r.seg
 		for n < len(fr) && len(left) > 0 {
 			size = min(size, len(left))
-			f := &fr[n] // field by field: a composite literal is made elsewhere and copied
+			f := &fr[n] // set field by field: the compiler would build a composite literal elsewhere and copy it
 			f.Data, f.Env, f.Segment = left[:size:size], env, seg
 			left = left[size:]
 			bytes += r.header + size
@@ -141,7 +141,7 @@ func (p *Port) receive(most int) error {
 	}
 	defer p.Gate.Leave()
 	most = r.calls.Most(min(most, r.want))
-	for i := range r.msgs[:r.count] { // the kernel has changed these fields
+	for i := range r.msgs[:r.count] { // set the fields that the kernel has changed
 		r.msgs[i].Hdr.SetControllen(auxRoom)
 	}
 	r.next, r.count = 0, 0

@@ -64,7 +64,7 @@ func (p *Port) send() (err error) {
 					t.split(errno)
 				}
 			case t.patience.Refused(t.clock()):
-				p.Unblock() // there is room in the socket: Wait would not wait
+				p.Unblock() // the socket has room, so Wait would return at once
 				p.Await(&p.Crowded)
 				return err
 			case first.count > 1:
@@ -79,7 +79,7 @@ func (p *Port) send() (err error) {
 			}
 			return p.giveUp(down)
 		case unix.EMSGSIZE:
-			t.drop(&p.Count.TxOversize) // the interface has a smaller MTU now
+			t.drop(&p.Count.TxOversize) // the MTU of the interface was reduced
 		default:
 			if first.count > 1 && errno != unix.EPERM && errno != unix.EACCES {
 				t.split(errno)

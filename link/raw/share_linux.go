@@ -67,10 +67,10 @@ func (p *Port) Owner() share.Teller {
 	return p.owner
 }
 
-// claim is how the UDP port is claimed.
+// claim returns the configuration for claiming the UDP port.
 func (c *Config) claim() claim.Config {
 	return claim.Config{Interface: c.Interface, Share: c.SharePort, Super: release() >= superRelease}
 }
 
-// claiming is the step of opening that claims it.
+// claiming is the name of the step of Open that claims the UDP port, for errors.
 const claiming = "UDP port"

@@ -30,7 +30,7 @@ func startShared(t *testing.T, s *netlab.Side, n int) (ports []*Port) {
 	return ports
 }
 
-// sendNumbers sends a packet to each queue pair, in super-packets where that is possible.
+// sendNumbers sends a packet to each queue pair, in super-packets if possible.
 func sendNumbers(t *testing.T, p *Port, path *frame.Path, numbers []bth.QPN) {
 	t.Helper()
 	for i, to := range numbers {
@@ -49,8 +49,8 @@ func sendNumbers(t *testing.T, p *Port, path *frame.Path, numbers []bth.QPN) {
 	}
 }
 
-// arrived lists the queue pairs for which packets come to a Port until no more do. It is patient
-// for as many as are wanted.
+// arrived receives packets until no more arrive, and counts them by queue pair. It waits longer
+// while fewer than want have arrived.
 func arrived(t *testing.T, p *Port, want int) (numbers map[bth.QPN]int) {
 	t.Helper()
 	numbers = map[bth.QPN]int{}
@@ -81,8 +81,8 @@ func arrived(t *testing.T, p *Port, want int) (numbers map[bth.QPN]int) {
 	}
 }
 
-// TestShared: of two devices that share an interface each receives the packets for its slots, at
-// the queue of the slot, and nothing else; also during a flood, when it takes fewer of its own.
+// TestShared: two devices share an interface. Each receives the packets for its slots, at
+// the queue of the slot, and no others. During a flood it receives only some of these.
 func TestShared(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from := start(t, b, Config{})
@@ -135,7 +135,7 @@ func TestShared(t *testing.T) {
 				if v6 {
 					peer = bth.GIDFrom(b.IP6)
 				}
-				f.Admit(known+64<<1, peer) // a queue pair with that peer: all from its address
+				f.Admit(known+64<<1, peer) // a queue pair with that peer: accept all packets from its address
 				check(func(int, int, bth.QPN) bool { return true })
 				for _, d := range devices {
 					for _, p := range d {
@@ -147,8 +147,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestSharedClaim: the UDP port is taken as long as a device shares the interface, whichever
-// was first.
+// TestSharedClaim: the UDP port is taken until the last device that shares the interface is closed,
+// in any order.
 func TestSharedClaim(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{})
 	taken := func() bool {

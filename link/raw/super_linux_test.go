@@ -23,7 +23,7 @@ func superPair(t *testing.T) (*Port, int) {
 	return p, other
 }
 
-// sentMessages reads what was sent and takes it apart, as packets by message.
+// sentMessages reads the sent messages, and divides each into its packets.
 func sentMessages(t *testing.T, fd int) (messages [][][]byte) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
@@ -63,8 +63,8 @@ func put(t *testing.T, p *Port, path *frame.Path, psn, n int) {
 	linktest.Send(t, p, path, bth.PSN(psn), bytes.Repeat([]byte{byte(psn + 1)}, n-linktest.Overhead))
 }
 
-// TestParts: packets for different parts of the peer share no super-packet. What is on the wire
-// is what each packet would be by itself, also if somebody looks at what is lent.
+// TestParts: packets for different parts of the peer do not share a super-packet. Each packet on
+// the wire is the same as if it were sent separately, also if the sender calls Lent ("looks").
 func TestParts(t *testing.T) {
 	const a, again, b, mad = 64 + 5, 5, 64 + 6, bth.QPNGSI
 	numbers := []bth.QPN{a, again, b, b, b, a, mad, mad, a, a, b}
@@ -156,13 +156,13 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestRuns: what goes as one super-packet, and what does not; and that nothing
-// of it is spoilt by whoever looks at what is lent.
+// TestRuns: which packets share a super-packet. A call of Lent before Commit changes
+// none of them.
 func TestRuns(t *testing.T) {
 	type step struct {
 		size  int
 		other bool           // on another path
-		equal bool           // on another one that is the same
+		equal bool           // on another path with equal fields
 		edit  func(b []byte) // of the headers
 		late  bool           // Flush before Commit
 	}
@@ -202,7 +202,7 @@ func TestRuns(t *testing.T) {
 					if s.equal {
 						path = linktest.Path(t, v6, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
 					}
-					if looks { // and goes away
+					if looks { // Lent, then abandon the packet
 						linktest.Put(p, path, 77, bytes.Repeat([]byte{77}, s.size-linktest.Overhead))
 						p.Lent()
 					}
@@ -260,7 +260,7 @@ func TestRunLimits(t *testing.T) {
 		p, fd := superPair(t)
 		p.tx.init(9000)
 		path := linktest.Path(t, true, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
-		n := min(200, 160<<10/size) // what the socket takes
+		n := min(200, 160<<10/size) // as many as the socket has room for
 		for i := range n {
 			put(t, p, path, i, size)
 		}
@@ -274,7 +274,7 @@ func TestRunLimits(t *testing.T) {
 					t.Fatalf("%d bytes: packet %d has PSN %v", size, total+k, psn)
 				}
 			}
-			// The room for all ends, too.
+			// The room for all messages is limited, too.
 			if total += len(m); len(m) > full || i == 0 && len(m) != full {
 				t.Errorf("%d bytes: message %d has %d packets, want %d", size, i, len(m), full)
 			}
@@ -285,8 +285,8 @@ func TestRunLimits(t *testing.T) {
 	}
 }
 
-// TestRefused: when the kernel does not know super-packets, those that wait are
-// taken apart and none is lost.
+// TestRefused: if the kernel does not support super-packets, the Port divides the queued ones, and
+// no packet is lost.
 func TestRefused(t *testing.T) {
 	p, fd := superPair(t)
 	path := linktest.Path(t, false, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
@@ -310,8 +310,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTakeApart: super-packets are handed out in place, whatever the size of a
-// batch, packets between them as they are.
+// TestTakeApart: Recv returns the packets of super-packets in place, for any size of its
+// argument, and single packets between them unchanged.
 func TestTakeApart(t *testing.T) {
 	p, fd := superPair(t)
 	path := linktest.Path(t, false, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
@@ -324,7 +324,7 @@ func TestTakeApart(t *testing.T) {
 		}
 		put(t, p, path, i, sizes[i])
 	}
-	// There and back.
+	// Send each message back to the Port.
 	p.Flush()
 	buf := make([]byte, 1<<17)
 	for {

@@ -15,9 +15,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// message is the data of one sendmsg: a frame, or a super-packet of several. In
+// message is the data of one sendmsg: a frame, or a super-packet of several packets. In
 // tx.room it consists of a virtio_net_hdr, the headers, and the bodies of its
-// packets one right behind the other.
+// packets, back to back.
 type message struct {
 	path   *frame.Path
 	at     int        // start of its Ethernet header
@@ -32,33 +32,33 @@ type message struct {
 // tx is the transmit side of a Port. It belongs to the owner.
 //
 // If a packet may join the last committed one in a super-packet, Begin lends the room right
-// behind that one, without headers. If the caller asks for headers (Lent), Lent writes them
-// in front of the room, over the end of the packet before; Commit or the next Begin restores
+// after that one, without headers. If the caller calls Lent, Lent writes the headers
+// in front of that room, over the end of the previous packet; Commit or the next Begin restores
 // that end.
 type tx struct {
 	vnet bool
 	mtu  int
 
 	gso        bool            // runs of packets leave as one super-packet
-	most       int             // packets of one; decreases if the kernel accepts fewer
+	most       int             // limit of the packets of a super-packet; decreases if the kernel accepts fewer
 	supers     txpolicy.Trials // peers and super-packets
 	plainPeers atomic.Int32    // number of peers without super-packets at present
 	suspect    suspect
 
 	direct txpolicy.Trial // whether super-packets bypass the queueing discipline
-	proven bool           // they have done so with success
+	proven bool           // super-packets have bypassed it with success
 	bypass atomic.Bool    // the socket bypasses the queueing discipline
 
 	room  []byte    // of all messages, in order
-	end   int       // of the last one in it
+	end   int       // of the last message in room
 	queue []message // [sent:] are committed and not sent
 	sent  int
 
 	lent    []byte                   // headers and body; nil: none. Unless shown is set, the headers may be missing
 	path    *frame.Path              // of the packet lent
-	spread  share.Spread             // of the queue pairs at the other end of it
+	spread  share.Spread             // of the queue pairs at the other end of that path
 	header  int                      // bytes of headers of the packet lent
-	joins   bool                     // lent is to become part of the last message
+	joins   bool                     // Commit will add lent to the last message
 	late    bool                     // the messages before lent were sent
 	over    bool                     // lent is in scratch
 	shown   bool                     // Lent was called, so a wrapper may have changed the headers of the packet

@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// onSocketPair returns a Port that sends into a pair of datagram sockets, whose
-// queue fills up as that of a packet socket hardly ever does, and the other end.
+// onSocketPair returns a Port that sends to a pair of datagram sockets, and the other end of the
+// pair. Unlike the queue of a packet socket, the queue of the pair fills up easily.
 func onSocketPair(t *testing.T) (*Port, int) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -95,13 +95,14 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestNoRoomDuringWait: a Wait in progress learns that there is no room.
+// TestNoRoomDuringWait: if a send finds no room while another goroutine is in Wait, that Wait
+// returns, and the next one waits for room.
 func TestNoRoomDuringWait(t *testing.T) {
 	p, other := onSocketPair(t)
 	path := linktest.Path(t, false, frame.MAC{2, 5: 1}, frame.MAC{2, 5: 2})
 	waiting := make(chan error)
 	go func() {
-		err := p.Wait(-1) // until it is told to look for room too
+		err := p.Wait(-1) // returns because it must now wait for room, too
 		if err == nil {
 			waiting <- nil
 			err = p.Wait(-1) // for room
