@@ -27,8 +27,8 @@ type control [controlRoom / 8]uint64
 
 func (c *control) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(c)), controlRoom) }
 
-// put appends a control message at n and returns where the next one goes, and
-// the data to be filled in.
+// put appends a control message at offset n. It returns the offset for the next one, and
+// the data of this one, which the caller fills in.
 func (c *control) put(n int, level, kind int32, size int) (next int, data []byte) {
 	b := c.bytes()[n:]
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
@@ -43,9 +43,9 @@ func (c *control) putInt(n int, level, kind int32, value uint32) int {
 	return n
 }
 
-// destination is where a message goes, as sendmsg(2) wants to be told: the
-// address, and in control messages the address to send from and what differs
-// from the socket's defaults. In front there is room for UDP_SEGMENT. It can be
+// destination has the arguments of sendmsg(2) for a path: the destination
+// address, and control messages with the source address and the values that differ
+// from the socket's defaults. The room before them is for UDP_SEGMENT. It can be
 // compared.
 type destination struct {
 	name    unix.RawSockaddrInet6 // or a RawSockaddrInet4
@@ -54,7 +54,7 @@ type destination struct {
 	control control
 }
 
-// set makes d that of a path.
+// set makes d the destination of a path.
 func (d *destination) set(p *Port, c *frame.PathConfig) {
 	*d = destination{}
 	n := space16
@@ -101,8 +101,8 @@ func (d *destination) set(p *Port, c *frame.PathConfig) {
 	d.size = n
 }
 
-// header fills in a message that goes to d, in segments of a size if that is
-// not 0.
+// header fills in a message to d. segment is the size of its segments, or 0 for a single
+// packet.
 func (d *destination) header(h *unix.Msghdr, segment int) {
 	h.Name, h.Namelen = (*byte)(unsafe.Pointer(&d.name)), d.nameLen
 	from := space16
@@ -118,14 +118,14 @@ func (d *destination) header(h *unix.Msghdr, segment int) {
 	h.SetControllen(d.size - from)
 }
 
-// received is what control messages and address say of a message.
+// received has the properties of a received message, from its address and its control messages.
 type received struct {
 	src, dst     bth.GID
 	port         uint16
 	trafficClass uint8
 	hopLimit     uint8
 	flowLabel    uint32
-	segment      int // bytes of each datagram in it; 0: it is one
+	segment      int // bytes of each datagram of a super-packet; 0: the message is one datagram
 }
 
 // take reads address and control messages.
@@ -176,7 +176,7 @@ func (r *received) message(level, kind int32, data []byte) {
 	}
 }
 
-// mapped is the GID of an IPv4 address.
+// mapped returns the GID of an IPv4 address.
 func mapped(a [4]byte) bth.GID {
 	return bth.GID{10: 0xFF, 11: 0xFF, 12: a[0], 13: a[1], 14: a[2], 15: a[3]}
 }

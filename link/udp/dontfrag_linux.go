@@ -2,7 +2,7 @@ package udp
 
 import "golang.org/x/sys/unix"
 
-// dontFragment keeps the kernel from fragmenting what a socket sends, and from believing
+// dontFragment prevents the kernel from fragmenting the packets of a socket, and makes it ignore
 // ICMP messages about the path MTU.
 func dontFragment(fd uintptr, is4 bool) error {
 	if is4 {

@@ -4,5 +4,5 @@ package udp
 
 import "errors"
 
-// dontFragment is not known here.
+// dontFragment always fails: it knows no socket option of this system.
 func dontFragment(uintptr, bool) error { return errors.ErrUnsupported }

@@ -2,8 +2,8 @@ package udp
 
 import "golang.org/x/sys/windows"
 
-// dontFragment keeps the kernel from fragmenting what a socket sends. The IPv4
-// Identification remains the kernel's secret.
+// dontFragment prevents the kernel from fragmenting the packets of a socket. The kernel still
+// chooses their IPv4 Identification, which a program cannot find out.
 func dontFragment(fd uintptr, is4 bool) error {
 	const ipDontFragment, ipv6DontFrag = 14, 14 // of ws2ipdef.h
 	if is4 {

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/link/udp"
 )
 
-// A Port on one address. What it sends has the one source port it has.
+// A Port on one address. All its packets have source port 4791.
 func ExampleOpen() {
 	own := linktest.Loopback(71) // of 127.0.0.0/8
 	port, err := udp.Open(udp.Config{Addr: own})

@@ -73,7 +73,7 @@ func packet6(src, dst netip.Addr, proto byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// quoted is what an ICMP message quotes of a RoCE packet: UDP from port 4791 to 4791.
+// quoted returns the part of a RoCE packet that an ICMP message quotes: UDP from port 4791 to 4791.
 func quoted() []byte {
 	b := make([]byte, 8+bth.BTHLen)
 	binary.BigEndian.PutUint16(b, bth.UDPPort)
@@ -82,7 +82,7 @@ func quoted() []byte {
 	return b
 }
 
-// icmp sends a message of a stranger about packets from the victim, f.to, to f.from.
+// icmp sends an ICMP message of a third host about packets from f.to, the victim, to f.from.
 func (f *forger) icmp(t *testing.T, v6 bool, kind, code byte, word uint32) {
 	t.Helper()
 	m := make([]byte, 8)
@@ -103,8 +103,8 @@ func (f *forger) icmp(t *testing.T, v6 bool, kind, code byte, word uint32) {
 	f.send(t, unix.ETH_P_IPV6, packet6(stranger, f.to.IP6, unix.IPPROTO_ICMPV6, m))
 }
 
-// TestForgedICMP: whatever ICMP messages a stranger forges about the packets of a
-// connection, they go on leaving, in super-packets and of full size.
+// TestForgedICMP: a third host forges ICMP messages about the packets of a connection. The Port
+// still sends super-packets, with packets of full size.
 func TestForgedICMP(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{MTU: 4300})
 	f := newForger(t, b, a)
@@ -118,7 +118,7 @@ func TestForgedICMP(t *testing.T) {
 			}
 			from, to := start(t, a, ca), start(t, b, cb)
 			p := path(t, a, b, v6, nil)
-			linktest.Send(t, from, p, 0, nil) // the kernel looks for the neighbour
+			linktest.Send(t, from, p, 0, nil) // makes the kernel resolve the neighbour
 			from.Flush()
 			linktest.Collect(t, to, 1)
 			messages := []struct {

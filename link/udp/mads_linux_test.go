@@ -12,7 +12,8 @@ import (
 	"github.com/goroce/roce/link/raw"
 )
 
-// drops are those of both sockets of a Port.
+// drops returns a function that returns how many packets the kernel dropped at each of the two
+// sockets of a Port.
 func drops(p *Port) func() (data, mads uint64) {
 	return func() (data, mads uint64) {
 		countDrops(&p.base)
@@ -57,7 +58,8 @@ func TestMADs(t *testing.T) {
 	}
 }
 
-// TestSteering: of n sockets and one for management datagrams each gets its own.
+// TestSteering: the program chooses one of n sockets by queue pair, and a separate one for
+// management datagrams.
 func TestSteering(t *testing.T) {
 	for _, n := range []uint32{1, 3} {
 		vm, err := bpf.NewVM(steering(n, n))

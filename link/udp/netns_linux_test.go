@@ -34,8 +34,8 @@ func start(t testing.TB, s *netlab.Side, c Config) (p *Port) {
 	return p
 }
 
-// startRaw opens a packet socket there: it shows whole packets, and checks the
-// ICRC in full.
+// startRaw opens a packet socket on the interface of one side: it shows whole packets, so that the
+// ICRC check is complete.
 func startRaw(t testing.TB, s *netlab.Side) (p link.Port) {
 	t.Helper()
 	s.Do(t, func() {
@@ -48,7 +48,7 @@ func startRaw(t testing.TB, s *netlab.Side) (p link.Port) {
 	return p
 }
 
-// path is one between two sides of a lab.
+// path makes a path between two sides of a lab.
 func path(t testing.TB, from, to *netlab.Side, v6 bool, change func(*frame.PathConfig)) *frame.Path {
 	t.Helper()
 	c := frame.PathConfig{
@@ -111,12 +111,12 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestOnTheWire: whoever sees the whole packet finds its ICRC right, every
-// packet of a super-packet, taken apart by the kernel or not.
+// TestOnTheWire: a receiver that sees whole packets finds a right ICRC in every packet of a
+// super-packet, whether the kernel has divided it or not.
 func TestOnTheWire(t *testing.T) {
 	for _, limited := range []bool{false, true} {
 		a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
-		if limited { // the kernel then takes super-packets apart before the device
+		if limited { // the kernel divides super-packets before the device
 			if a.Netlink().LinkSetGSOMaxSize(a.Link(), 9000) != nil || a.Netlink().LinkSetGSOIPv4MaxSize(a.Link(), 9000) != nil {
 				t.Skip("the kernel has no limit for segmentation offload")
 			}
@@ -130,7 +130,7 @@ func TestOnTheWire(t *testing.T) {
 			from := start(t, a, c)
 			for _, v6 := range []bool{false, true} {
 				p := path(t, a, b, v6, func(c *frame.PathConfig) { c.TrafficClass, c.HopLimit = 0x4A, 33 })
-				linktest.Send(t, from, p, 0, nil) // while the neighbour is not known, the kernel keeps few
+				linktest.Send(t, from, p, 0, nil) // until the neighbour is resolved, the kernel queues only few packets
 				from.Flush()
 				linktest.Collect(t, to, 1)
 				n := 0
@@ -172,8 +172,8 @@ func TestOnTheWire(t *testing.T) {
 	}
 }
 
-// TestFromTheWire: packets that a NIC makes, with any Identification, without UDP
-// checksum, singly and in super-packets.
+// TestFromTheWire: a Port receives packets like those of a NIC, with any Identification and without
+// UDP checksum, as single packets and in super-packets.
 func TestFromTheWire(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
 	from, to := startRaw(t, a), start(t, b, Config{})
@@ -210,7 +210,7 @@ func TestFromTheWire(t *testing.T) {
 					f.Data[len(f.Data)-1] ^= 1
 					var q frame.Packet
 					if f.Parse(&q, to.Info().Layout); q.CheckICRC() {
-						t.Fatal("a damaged packet passes") // of all that could be, about this one
+						t.Fatal("a damaged packet passes") // only one damage in 65536 would
 					}
 					got++
 				}
@@ -219,7 +219,7 @@ func TestFromTheWire(t *testing.T) {
 	}
 }
 
-// TestQueues: packets arrive at the Port of their queue pair.
+// TestQueues: packets arrive at the Port for their queue pair.
 func TestQueues(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from := startRaw(t, a)
@@ -258,7 +258,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestLinkLocalAndGroups: addresses that mean nothing without their interface.
+// TestLinkLocalAndGroups: link-local and multicast addresses, which are valid only together with an
+// interface.
 func TestLinkLocalAndGroups(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	pa, pb := start(t, a, Config{}), start(t, b, Config{})
@@ -270,7 +271,7 @@ func TestLinkLocalAndGroups(t *testing.T) {
 	}
 	linktest.Collect(t, pb, 1)
 
-	// What the host has joined arrives; nothing comes back to the sender.
+	// Packets to groups that the host has joined arrive. The sender does not receive its own.
 	for psn, group := range map[bth.PSN]string{2: "239.1.2.3", 3: "ff0e::7"} {
 		g := netip.MustParseAddr(group)
 		for _, s := range []*netlab.Side{a, b} {
@@ -314,7 +315,7 @@ func join(t *testing.T, s *netlab.Side, group netip.Addr) {
 	})
 }
 
-// TestDown: a link that is down is a condition.
+// TestDown: while the link is down, Flush returns an error. When it is up again, the Port works.
 func TestDown(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	pa, pb := start(t, a, Config{}), start(t, b, Config{})
@@ -354,11 +355,12 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestNoWay: what cannot go is an error for its packets alone.
+// TestNoWay: packets that the kernel cannot send are counted as errors. Other packets are not
+// affected.
 func TestNoWay(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	pa, pb := start(t, a, Config{}), start(t, b, Config{})
-	// The kernel takes any peer for one on the link; but not any source.
+	// The kernel sends to any address on the link, but accepts only its own addresses as source.
 	for _, stranger := range []string{"10.88.0.9", "fd88::9"} {
 		src := netip.MustParseAddr(stranger)
 		p := path(t, a, b, src.Is6(), func(c *frame.PathConfig) { c.Src = bth.GIDFrom(src) })
@@ -368,7 +370,7 @@ func TestNoWay(t *testing.T) {
 		}
 		linktest.Send(t, pa, path(t, a, b, false, nil), 9, nil)
 		if err := pa.Flush(); err == nil {
-			t.Error("nothing is said of packets that cannot go")
+			t.Error("Flush returns no error for packets that the kernel cannot send")
 		}
 		if psns, _ := linktest.Collect(t, pb, 1); psns[0] != 9 {
 			t.Errorf("PSN %v arrived", psns[0])

@@ -72,7 +72,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	first.split(n)
 	first.Desc.Notes = append(first.Desc.Notes, notes...)
 	if key, err := c.shareKey(); err == nil {
-		first.owner, _ = share.Occupy(key) // an error: others are told less
+		first.owner, _ = share.Occupy(key) // after an error the EADDRINUSE of other processes does not name this one
 	}
 	return ports, nil
 }
@@ -97,9 +97,10 @@ func (p *Port) split(n int) {
 		unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
 		return
 	}
-	// Without the program the kernel deals by address, which serves as well but for the hand-over.
+	// Without the program the kernel distributes packets by their addresses. That works, too, but a
+	// packet often arrives at another Port than that of its queue pair.
 	if err := steer(0); err != nil {
-		p.Notef("packets are dealt by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
+		p.Notef("the kernel distributes packets by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
 	}
 }
 
@@ -124,7 +125,7 @@ func openMADs(first *Port, n int) (*Port, error) {
 	return p, nil
 }
 
-// setUpMADs does the work of openMADs. Even if it fails, p has the socket.
+// setUpMADs does the work of openMADs. p has the socket, also after an error.
 func (p *Port) setUpMADs(first *Port, n int) error {
 	ifi, err := p.inspect()
 	if err != nil {
@@ -147,7 +148,7 @@ func (p *Port) setUpMADs(first *Port, n int) error {
 	if err := p.bind(ifi, n); err != nil {
 		return err
 	}
-	if p.cfg.tied != first.cfg.tied { // it is not in one group with the first
+	if p.cfg.tied != first.cfg.tied { // the two sockets are not in one group
 		return p.FailStep("bind", unix.EADDRINUSE)
 	}
 	p.Desc.Index = first.Desc.Index
@@ -184,7 +185,7 @@ func open(c Config, n, k int) (*Port, error) {
 	return p, nil
 }
 
-// setUp does the work of open. Even if it fails, p has the opened files.
+// setUp does the work of open. p has the opened files, also after an error.
 func (p *Port) setUp(k int) error {
 	ifi, err := p.inspect()
 	if err != nil {
@@ -256,7 +257,7 @@ func (p *Port) bind(ifi *net.Interface, k int) error {
 		// Perhaps another socket has the port of all addresses, but on another interface.
 		if err = unix.Bind(p.FD, at); err == nil {
 			p.cfg.tied = true
-			p.Notef("packets use %s only, none come from other devices of this host: another socket has UDP port %d of another interface", ifi.Name, bth.UDPPort)
+			p.Notef("the device uses %s only, and cannot reach other devices of this host: another socket has UDP port %d of another interface", ifi.Name, bth.UDPPort)
 		}
 	}
 	if err != nil {
@@ -332,15 +333,16 @@ func (p *Port) address(a netip.Addr, port int, ifi *net.Interface) unix.Sockaddr
 	return to
 }
 
-// option is a socket option. Without a necessary one Open fails; without
-// another one a feature is missing, which a note names.
+// option is a socket option. If the kernel refuses a necessary option, Open fails. If it refuses
+// another one, a feature is missing, which a note names.
 type option struct {
 	name              string
 	level, opt, value int
-	without           string // empty: necessary
+	without           string // what is missing without the option; empty: the option is necessary
 }
 
-// Both are for sockets of their family, the first also for IPv4 on IPv6 sockets.
+// The options of IPv4 and IPv6 sockets. Those of IPv4 are also set on an IPv6 socket that serves
+// IPv4.
 var (
 	options4 = []option{
 		// PROBE sends without fragments, and so with Identification 0. It ignores path MTUs
@@ -360,7 +362,7 @@ var (
 		{"IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, ""},
 		{"IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, ""},
 		{"IPV6_RECVHOPLIMIT", unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1, "hop limits are not seen"},
-		// Traffic class and flow label of what is received.
+		// Traffic class and flow label of received packets.
 		{"IPV6_FLOWINFO", unix.IPPROTO_IPV6, ipv6FlowInfo, 1, "congestion marks are not seen"},
 		{"IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit, ""},
 		{"IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hopLimit, ""},
@@ -378,7 +380,7 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 		if p.cfg.Addr.IsValid() {
 			only = 1
 		}
-		if !p.adopted { // it cannot change after the socket is bound
+		if !p.adopted { // the option cannot change after the bind
 			list = append(list, option{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only, ""})
 		}
 		list = append(list, options6...)
@@ -426,8 +428,8 @@ func (p *Port) multicastFrom(ifi *net.Interface) {
 
 // steering chooses one of n sockets for a packet, which begins with the BTH: the
 // destination queue pair modulo n, socket mads for the management queue pair, and 0 for
-// multicast. A packet that is too short for a BTH goes to 0, which the kernel chooses if
-// a program reads behind the end. The program sees the first segment of a super-packet.
+// multicast. A packet that is too short for a BTH goes to 0, because the kernel chooses 0 if
+// a program reads after the end. The program sees the first segment of a super-packet.
 func steering(n, mads uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4}, // with a byte in front

@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// Open opens a Port. Errors are *errs.Error. On an interface it has the addresses
-// the interface has now.
+// Open opens a Port. Errors are *errs.Error. A Port on an interface uses the addresses
+// that the interface has at the call.
 func Open(c Config) (link.Port, error) {
 	if err := c.check(1); err != nil {
 		return nil, err
@@ -37,10 +37,11 @@ func Open(c Config) (link.Port, error) {
 	return openPortable(c, ifi, addrs)
 }
 
-// OpenQueues opens one Port: here nothing deals packets to several.
+// OpenQueues opens one Port, because this system cannot distribute packets to several. It fails
+// with link.ErrUnsupported for n above 1.
 func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if n > 1 {
-		return nil, link.Fail("udp", "open", c.name(), link.ErrUnsupported, fmt.Errorf("%d queues, one is what this system has", n), "")
+		return nil, link.Fail("udp", "open", c.name(), link.ErrUnsupported, fmt.Errorf("%d queues, this system supports only 1", n), "")
 	}
 	p, err := Open(c)
 	if err != nil {

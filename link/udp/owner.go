@@ -16,7 +16,7 @@ func owner(addr netip.Addr) *net.Interface {
 			continue
 		}
 		if addr.IsLoopback() && ifi.Flags&net.FlagLoopback != 0 {
-			return &ifi // all of 127.0.0.0/8 is its own
+			return &ifi // the loopback interface has all addresses of 127.0.0.0/8
 		}
 		addrs, _ := ifi.Addrs()
 		for _, a := range addrs {

@@ -26,12 +26,12 @@ type Port struct {
 	base
 	cfg     Config
 	queue   string         // number of the queue, if there are several
-	bound   bth.GID        // the only address; zero: all of the interface
+	bound   bth.GID        // the only address; zero: all addresses of the interface
 	v6      bool           // the socket's family is IPv6, which also serves IPv4 if the socket has no address
 	queues  []*Port        // of the first queue: all of the device
 	screen  *driver.Screen // of the first queue: early drop
 	mads    *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
-	adopted bool           // the socket belongs to a slot, and was bound before
+	adopted bool           // the socket belongs to a slot, and was already bound
 	place   *share.Place   // of the first queue, on an address that processes share
 	tenants *tenants       // of all queues of such a device
 	owner   *share.Owner   // of the first queue, on an address that the device has for itself
@@ -85,8 +85,7 @@ func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	return p.screen, nil
 }
 
-// attach makes the early drop the socket's filter; for nil it removes the
-// filter.
+// attach attaches the early drop as the filter of the socket. nil removes the filter.
 func (p *Port) attach(s *driver.Screened) error {
 	if s == nil {
 		return unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)

@@ -18,9 +18,9 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// portable is a Port on package net: a socket for each address, with a
-// goroutine that reads one packet for each call. Systems other than Linux use
-// it; it works on all.
+// portable is a Port on package net: it has a socket for each address, and for each socket a
+// goroutine that reads one packet with each call. It works on every system, and is used on all but
+// Linux.
 type portable struct {
 	cfg     Config
 	info    link.Info
@@ -127,7 +127,7 @@ func (p *portable) listen(a netip.Addr) error {
 		}
 	}
 	if err != nil {
-		p.info.Notes = append(p.info.Notes, fmt.Sprintf("%v: packets may be fragmented, and over IPv4 their ICRC will only do for peers that do not see the Identification: %v", a, err))
+		p.info.Notes = append(p.info.Notes, fmt.Sprintf("%v: packets may be fragmented, and over IPv4 only peers that do not see the Identification accept their ICRC: %v", a, err))
 	}
 	// The system limits the size.
 	conn.SetReadBuffer(p.cfg.RxBuffer)
@@ -148,8 +148,8 @@ func (p *portable) read(s *socket) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// The error of an ICMP message about a sent packet, or of a packet that
-			// is too long. Continuous errors have another cause.
+			// One error may come from an ICMP message about a sent packet, or from a packet that
+			// is too long. Errors in a row have another cause.
 			if failures++; failures > manyFailures {
 				time.Sleep(time.Millisecond)
 			}
@@ -354,7 +354,7 @@ func (p *portable) Wait(d time.Duration) error {
 	case <-limit:
 	}
 	if p.closed.Load() {
-		p.Wake() // the next Wait
+		p.Wake() // the next Wait must return, too
 		return link.ErrClosed
 	}
 	return nil
@@ -388,7 +388,7 @@ func (p *portable) Info() link.Info { return p.info }
 // Stats implements link.Port.
 func (p *portable) Stats() link.Stats {
 	if p.info.Interface != "" && !p.closed.Load() {
-		ifi, err := net.InterfaceByIndex(p.info.Index) // its name may change
+		ifi, err := net.InterfaceByIndex(p.info.Index) // not by name, which may change
 		p.count.SetDown(err != nil || ifi.Flags&net.FlagUp == 0)
 	}
 	return p.count.Stats()

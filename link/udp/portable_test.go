@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// portableOn opens what other systems have, on an address.
+// portableOn opens the Port of other systems than Linux, on a loopback address.
 func portableOn(t testing.TB, last byte) link.Port {
 	t.Helper()
 	a := linktest.Loopback(last)
@@ -33,7 +33,7 @@ func TestPortable(t *testing.T) {
 	})
 }
 
-// TestPortableBacklog: what comes faster than it is taken waits.
+// TestPortableBacklog: packets that arrive faster than Recv is called are not lost.
 func TestPortableBacklog(t *testing.T) {
 	a, b := portableOn(t, 9), portableOn(t, 10)
 	path := linktest.Between(t, false, a, b)
@@ -52,7 +52,7 @@ func TestPortableBacklog(t *testing.T) {
 	linktest.Collect(t, b, n)
 }
 
-// TestPortableAddresses: a Port with several sends and receives by each.
+// TestPortableAddresses: a Port with several addresses sends and receives with each.
 func TestPortableAddresses(t *testing.T) {
 	addrs := []netip.Addr{linktest.Loopback(14), linktest.Loopback(15)}
 	p, err := openPortable(Config{Addr: addrs[0]}.withDefaults(), owner(addrs[0]), addrs)
@@ -80,7 +80,7 @@ func TestPortableAddresses(t *testing.T) {
 			t.Fatalf("%d packets, %v, to %v, want one to %v", n, err, fr[0].Env.Dst, a)
 		}
 	}
-	// From an address that is none of its own nothing can go.
+	// A Port cannot send from an address that it does not have.
 	foreign := linktest.At(p, linktest.Loopback(17), netip.Addr{})
 	linktest.Send(t, p, linktest.Between(t, false, foreign, peer), 3, nil)
 	if err := p.Flush(); err != nil || p.Stats().TxErrors != 1 {

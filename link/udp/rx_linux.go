@@ -30,9 +30,9 @@ type rx struct {
 	most        int             // capacity in messages
 	next, count int             // messages [next:count] are not returned yet
 	data        []byte          // rest of the message before next
-	size        int             // of its segments
-	env         *frame.Envelope // of it
-	segment     uint16          // the next
+	size        int             // of the segments of that message
+	env         *frame.Envelope // of that message
+	segment     uint16          // the next one of that message
 	density     int             // packets in a message of the last batch
 	info        received
 }
@@ -91,7 +91,7 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 			continue
 		}
 		size := min(r.size, len(r.data))
-		f := &fr[n] // field by field: a composite literal is made elsewhere and copied
+		f := &fr[n] // set field by field: the compiler would build a composite literal elsewhere and copy it
 		f.Data, f.Env, f.Segment = r.data[:size:size], r.env, r.segment
 		r.data = r.data[size:]
 		r.segment++
@@ -118,7 +118,7 @@ func (p *Port) receive(most int) error {
 		return nil
 	}
 	most = r.calls.Most(min(max(most/r.density, 1), r.most))
-	for i := range r.msgs[:r.count] { // the kernel has changed these fields
+	for i := range r.msgs[:r.count] { // set the fields that the kernel has changed
 		r.offer(i)
 	}
 	r.next, r.count = 0, 0

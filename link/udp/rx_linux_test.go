@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// TestEnvelopes: every message gets that of its sender, also where two fall on one
-// place, and those of a batch do not get into each other's way.
+// TestEnvelopes: every message gets the envelope of its sender, also if two senders have the same
+// slot of the cache, and the messages of a batch do not share a changed envelope.
 func TestEnvelopes(t *testing.T) {
 	var e envelopes
 	sender := func(i int) received {
@@ -25,7 +25,7 @@ func TestEnvelopes(t *testing.T) {
 		e.turn()
 		seen := map[*frame.Envelope]int{}
 		for i := range link.Batch {
-			in := sender(i * (1 + 63*(batch%2))) // the second time with many collisions
+			in := sender(i * (1 + 63*(batch%2))) // odd batches have many collisions
 			in.trafficClass = uint8(batch)
 			env := e.find(&in)
 			if first, ok := seen[env]; ok && first != i-1 {
@@ -49,7 +49,7 @@ func TestEnvelopes(t *testing.T) {
 			}
 		}
 	}
-	// The next message of the sender heard last makes nothing new.
+	// The next message of the last sender uses the same envelope.
 	e.turn()
 	in := sender(1)
 	env := e.find(&in)

@@ -60,7 +60,7 @@ func (p *Port) send() (err error) {
 		m := &t.queue[t.sent]
 		switch verdicts[errno] {
 		case again:
-			// Or the error of an earlier packet, reported now.
+			// The error may also be that of an earlier packet, which the kernel reports only now.
 			if retries++; retries > maxRetries {
 				t.drop(&p.Count.TxDrops)
 				retries = 0
@@ -81,7 +81,7 @@ func (p *Port) send() (err error) {
 			}
 			switch {
 			case t.patience.Refused(t.clock()):
-				p.Unblock() // there is room in the socket: Wait would not wait
+				p.Unblock() // the socket has room, so Wait would return at once
 				p.Await(&p.Crowded)
 				return err
 			case m.count > 1 && !m.split:

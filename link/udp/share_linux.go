@@ -207,7 +207,7 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	for _, p := range queues {
 		p.tenants = all
 	}
-	for _, p := range append(queues, mads) { // only now, because the sockets have a reader now
+	for _, p := range append(queues, mads) { // not earlier, because nothing would have read the sockets
 		if err := p.attach(nil); err != nil {
 			return ports, p.FailStep("detach filter", err)
 		}
@@ -215,7 +215,7 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 	return ports, nil
 }
 
-// take makes the socket of a slot that of the Port.
+// take makes fd, the socket of a slot, the socket of the Port.
 func (p *Port) take(fd int) (ifi *net.Interface, err error) {
 	if ifi, err = p.inspect(); err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (p *Port) adopt(k, fd int) error {
 			p.Notef("IPv6 groups are not received: IPV6_MULTICAST_ALL: %v", err)
 		}
 	}
-	countDrops(&p.base) // ignore those of the previous owner
+	countDrops(&p.base) // so that the drops of the previous owner are not counted
 	p.Count.RxDrops.Store(0)
 	return p.start(ifi)
 }

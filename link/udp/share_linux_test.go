@@ -14,13 +14,13 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// sharedAddress is a loopback address that no other run of the tests has.
+// sharedAddress returns a loopback address that no other running test process uses.
 func sharedAddress(n byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 24 + n, byte(os.Getpid() >> 8), byte(os.Getpid())})
 }
 
-// The slots of a device are given back when the last of its Ports is closed: a socket that a Port
-// silences is nobody else's.
+// A device gives its slots back when its last Port is closed, so a Port that silences its socket
+// does not affect another process.
 func TestCloseShared(t *testing.T) {
 	for _, order := range [][3]int{{0, 1, 2}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -44,9 +44,9 @@ func TestCloseShared(t *testing.T) {
 	}
 }
 
-// Packets of groups arrive at the first queue alone, whoever had the slots before.
+// Packets to groups arrive at the first queue only, also if another process had the slots before.
 func TestGroupsShared(t *testing.T) {
-	a, _ := netlab.Pair(t, netlab.Config{}) // where no other program has an address of the loopback
+	a, _ := netlab.Pair(t, netlab.Config{}) // a network namespace in which no other program uses the loopback
 	for _, shared := range []bool{false, true} {
 		for range 2 {
 			var ports []link.Port

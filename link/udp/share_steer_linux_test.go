@@ -11,7 +11,8 @@ import (
 	"github.com/goroce/roce/internal/share"
 )
 
-// A link-local address is one, with its zone and without it, and whatever its interface is called.
+// A link-local address has one key, with and without its zone, and also after its interface was
+// renamed.
 func TestShareLinkLocal(t *testing.T) {
 	side, _ := netlab.Pair(t, netlab.Config{})
 	side.Do(t, func() {
@@ -34,8 +35,8 @@ func TestShareLinkLocal(t *testing.T) {
 	})
 }
 
-// A kernel that has no room for a long program gets a shorter one: requests for the other services
-// go to the keeper, and no listener is refused.
+// If the kernel refuses a long program, the device attaches a shorter one. Requests for the
+// services that are not in it go to the keeper, and no listener is refused.
 func TestSteerLittleRoom(t *testing.T) {
 	side, _ := netlab.Pair(t, netlab.Config{})
 	side.Sysctl(t, "net/core/optmem_max", "20480") // before Linux 6.7

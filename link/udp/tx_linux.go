@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxSegments is the number of packets in a super-packet (UDP_MAX_SEGMENTS),
-	// fewSegments that of kernels before Linux 6.9 and its contemporaries.
+	// maxSegments is the largest number of packets in a super-packet (UDP_MAX_SEGMENTS).
+	// fewSegments is that limit before Linux 6.9.
 	maxSegments = 128
 	fewSegments = 64
 
@@ -25,13 +25,13 @@ const (
 	// stay in the cache until the kernel copies them.
 	arenaSize = 4*65536 + alignment
 
-	// alignment is that of messages in the arena.
+	// alignment is the alignment of messages in the arena.
 	alignment = 64
 )
 
-// message is a packet, or several of equal size, the last one perhaps shorter, that
-// leave as one super-packet. All are for one part of the peer, because its kernel
-// delivers a super-packet by the first packet.
+// message is a packet, or several packets of equal size, the last one perhaps shorter, that
+// leave as one super-packet. All are for one part of the peer, because the peer's kernel
+// delivers a super-packet by its first packet.
 type message struct {
 	at, end int        // in the arena
 	size    int        // bytes of every packet but the last
@@ -43,7 +43,7 @@ type message struct {
 	to      destination
 }
 
-// packet returns the place of packet k of the message.
+// packet returns the offsets of packet k of the message in the arena.
 func (m *message) packet(k int) (at, end int) {
 	at = m.at + k*m.size
 	return at, min(at+m.size, m.end)
@@ -56,11 +56,11 @@ type tx struct {
 	most int  // packets of a super-packet; decreases if the kernel accepts fewer
 
 	arena  []byte
-	tail   int // end of what is used
+	tail   int // end of the used part of arena
 	queue  [link.Batch]message
 	queued int  // queue[:queued] are committed
-	sent   int  // queue[:sent] have left, and
-	part   int  // of queue[sent] so many packets
+	sent   int  // queue[:sent] have left
+	part   int  // so many packets of queue[sent] have left, too
 	open   bool // queue[queued-1] may grow, by packets for dest
 
 	path  *frame.Path // of the last Begin
@@ -68,8 +68,8 @@ type tx struct {
 	dest  destination // of that path
 	bad   bool        // packets cannot be sent on that path
 	alone bool        // no super-packets on that path
-	like  int         // bytes of the last packet of that path, if the next may be like it
-	base  bth.CRC     // what Put returned for it, with Identification 0
+	like  int         // bytes of the last packet of that path, if the next may have the same headers
+	base  bth.CRC     // the CRC that Put returned for that packet, for Identification 0
 
 	undivided bool // one process has all queue pairs at dest
 
@@ -91,7 +91,7 @@ type tx struct {
 	// Arguments of sendmmsg: messages or, for split ones, packets.
 	msgs    [link.Batch]unix.Mmsghdr
 	iov     [link.Batch]unix.Iovec
-	packets [link.Batch]int // in each
+	packets [link.Batch]int // in each message
 }
 
 func (t *tx) init(mtu int) {
@@ -112,7 +112,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 		return nil, 0, false
 	}
 	if path == t.path && n == t.like && t.open && !t.stale && t.queued < len(t.queue) {
-		// Nearly every packet of a stream: one more like the last.
+		// The fast path: another packet like the last, as usual in a stream.
 		m := &t.queue[t.queued-1]
 		if end := m.end + n; n == m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) {
 			t.lost, t.appends = nil, true
@@ -158,9 +158,9 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 // full reports whether there is no room for a new message of n bytes.
 func (t *tx) full(n int) bool { return t.queued == len(t.queue) || t.tail+n > len(t.arena) }
 
-// apart reports whether the first packet should not be joined with a shorter one of n
-// bytes: usually these are a request and an acknowledgement. The peer waits for the
-// request and gets it sooner separately; a super-packet of two packets saves little.
+// apart reports whether the first packet should leave separately from a next one of n bytes, which
+// is shorter: usually the two are a request and an acknowledgement. The peer waits for the request
+// and gets it sooner that way, and a super-packet of two packets saves little.
 func (t *tx) apart(n int) bool {
 	return t.queued == 1 && t.queue[0].count == 1 && n < t.queue[0].size
 }
@@ -220,7 +220,8 @@ func (p *Port) Commit() {
 	t.lent = nil
 }
 
-// apartFor reports whether a packet for part b of the peer must not follow one for part a in a super-packet.
+// apartFor reports whether a packet for part b of the peer must not share a super-packet with a
+// packet for part a.
 func (t *tx) apartFor(a, b uint8) bool {
 	if t.undivided && a != share.ManagementPart {
 		return b == share.ManagementPart
@@ -293,8 +294,8 @@ func (t *tx) split(m *message, errno unix.Errno) {
 	}
 }
 
-// repair changes the ICRC of a packet from one Identification to another. It applies only the
-// difference, so that an ICRC that is wrong on purpose stays wrong.
+// repair changes the ICRC of a packet from Identification made to Identification has. It applies
+// only the difference, so that an ICRC that a wrapper has made wrong stays wrong.
 func repair(path *frame.Path, b []byte, made, has uint16) {
 	tail := len(b) - bth.ICRCLen
 	if tail < bth.BTHLen || !path.Is4() {

@@ -125,7 +125,7 @@ func TestParts(t *testing.T) {
 		}
 		const a, again, b, mad = 64 + 5, 5, 64 + 6, bth.QPNGSI
 		numbers := []bth.QPN{a, again, b, b, b, a, mad, mad, a, a, b}
-		ids := []uint16{0, 1, 0, 1, 2, 0, 0, 0, 0, 1, 0} // in each message from 0
+		ids := []uint16{0, 1, 0, 1, 2, 0, 0, 0, 0, 1, 0} // from 0 in each message
 		send := func(i int, to bth.QPN) {
 			const n = 64
 			body, crc, ok := from.Begin(path, bth.BTHLen+n+bth.ICRCLen)
@@ -172,7 +172,7 @@ func TestParts(t *testing.T) {
 				}
 				want := ids[p.PSN()]
 				if p.PSN() == 1 && id == 0 || v6 {
-					want = 0 // one of those of AllocsPerRun
+					want = 0 // a packet that AllocsPerRun has sent
 				}
 				if !ok || id != want {
 					t.Errorf("v6 %v: packet %v for %v: Identification %d, %v", v6, p.PSN(), p.DestQPN(), id, ok)
@@ -183,7 +183,7 @@ func TestParts(t *testing.T) {
 		if len(seen) != len(numbers) {
 			t.Errorf("v6 %v: %d of %d packets arrived", v6, len(seen), len(numbers))
 		}
-		// Of a queue that is full the last message takes no more: there must be room for another.
+		// The last message of a full queue takes no more packets: a packet may need a message of its own.
 		for i := range len(from.tx.queue) {
 			send(i, bth.QPN(2+i%2))
 		}
@@ -198,7 +198,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestAlike: packets that are like the ones before them, and others, in any order, have the ICRC of their path and size.
+// TestAlike: packets with the same path and size as the previous one, and others, in any order, all have a right
+// ICRC.
 func TestAlike(t *testing.T) {
 	from, to, path := loopbackPair(t, 47, Config{})
 	paths := []*frame.Path{path, onPath(t, 47, 48, func(c *frame.PathConfig) { c.TrafficClass = 4 }), onPath(t, 47, 48, func(c *frame.PathConfig) { c.HopLimit = 9 }),
@@ -225,15 +226,15 @@ func TestAlike(t *testing.T) {
 		if err := from.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		linktest.InOrder(t, to, expected) // which checks each ICRC
+		linktest.InOrder(t, to, expected) // checks each ICRC
 		if n := int(from.Stats().TxErrors); n-int(before) > lost || n == 0 && lost > 0 {
 			t.Errorf("%d errors, %d packets have another's source address", n, lost)
 		}
 	}
 }
 
-// TestUndivided: packets for all queue pairs of a peer that does not share its address share a message. Management
-// datagrams have messages of their own all the same.
+// TestUndivided: if the peer does not share its address, packets for all its queue pairs may share a message.
+// Management datagrams still have separate messages.
 func TestUndivided(t *testing.T) {
 	from, _, path := loopbackPair(t, 46, Config{})
 	if !from.tx.gso {
@@ -283,7 +284,7 @@ func open6(t *testing.T) (from, to *Port) {
 	return p.(*Port), p.(*Port)
 }
 
-// TestAbandoned: what is not committed is not in the super-packet.
+// TestAbandoned: a packet that is not committed is not in the super-packet.
 func TestAbandoned(t *testing.T) {
 	from, to, path := loopbackPair(t, 34, Config{})
 	for i := range 6 {
@@ -305,8 +306,8 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-// TestFallback: where the kernel refuses super-packets, each packet goes by itself,
-// with Identification 0, and what was damaged stays so.
+// TestFallback: if the kernel refuses super-packets, each packet leaves separately, with Identification 0, and a
+// wrong ICRC stays wrong.
 func TestFallback(t *testing.T) {
 	from, to, path := loopbackPair(t, 36, Config{})
 	if !from.tx.gso {
@@ -355,7 +356,7 @@ func TestFallback(t *testing.T) {
 	send()
 	receive(func(i int) uint16 { return uint16(i) })
 
-	// Linux refuses to segment what is sent without UDP checksum.
+	// Linux refuses to segment packets of a socket without UDP checksums.
 	if err := unix.SetsockoptInt(from.FD, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +367,7 @@ func TestFallback(t *testing.T) {
 	if mode := from.Info().Mode; mode != "sendmmsg/recvmmsg, GSO except to 1 peers, GRO" {
 		t.Errorf("mode %q", mode)
 	}
-	// After a while it is tried again.
+	// Later the Port tries super-packets again.
 	if err := unix.SetsockoptInt(from.FD, unix.SOL_SOCKET, unix.SO_NO_CHECK, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -383,8 +384,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestFewerSegments: where the kernel refuses super-packets of so many packets, as Linux
-// before 6.9 does more than 64, smaller ones go, and nothing is lost.
+// TestFewerSegments: if the kernel refuses super-packets with too many packets (Linux before 6.9: more than 64),
+// the Port sends smaller ones, and no packet is lost.
 func TestFewerSegments(t *testing.T) {
 	from, to, path := loopbackPair(t, 47, Config{})
 	if !from.tx.gso {
@@ -414,8 +415,8 @@ func TestFewerSegments(t *testing.T) {
 	}
 }
 
-// TestOneDestinationRefused: that a peer cannot be sent to is not GSO's fault, and
-// not that of the packets behind.
+// TestOneDestinationRefused: if the kernel refuses packets to one peer, the Port still uses GSO, and packets
+// to other peers are not affected.
 func TestOneDestinationRefused(t *testing.T) {
 	from, to, path := loopbackPair(t, 38, Config{})
 	broadcast := onPath(t, 38, 39, func(c *frame.PathConfig) { c.Dst = bth.GID{10: 0xFF, 11: 0xFF, 12: 255, 13: 255, 14: 255, 15: 255} })
@@ -432,7 +433,7 @@ func TestOneDestinationRefused(t *testing.T) {
 	}
 }
 
-// TestForeignPaths: paths that the ICRC could not be right for are not taken.
+// TestForeignPaths: packets on a path for which the Port cannot make a right ICRC are not sent.
 func TestForeignPaths(t *testing.T) {
 	p, _, _ := loopbackPair(t, 41, Config{})
 	for what, path := range map[string]*frame.Path{
@@ -451,7 +452,7 @@ func TestForeignPaths(t *testing.T) {
 	}
 }
 
-// TestRxDrops: what finds the buffer full is counted.
+// TestRxDrops: packets that arrive while the receive buffer is full are counted.
 func TestRxDrops(t *testing.T) {
 	from, to, path := loopbackPair(t, 43, Config{RxBuffer: 64 << 10, NoGSO: true})
 	const n = 500
@@ -480,8 +481,8 @@ func TestRxDrops(t *testing.T) {
 	}
 }
 
-// TestStarved: a socket that is full is waited for. Packets to a neighbour that is
-// not known yet stay in it.
+// TestStarved: Wait waits while the socket is full. Packets to a neighbour that is not resolved yet stay in the
+// socket.
 func TestStarved(t *testing.T) {
 	for i, c := range []Config{{TxBuffer: 4 << 10}, {TxBuffer: 4 << 10, NoGSO: true}} {
 		a, b := netlab.Pair(t, netlab.Config{})
@@ -499,7 +500,7 @@ func TestStarved(t *testing.T) {
 			t.Errorf("Flush without room: %v", err)
 		}
 		waited := make(chan error)
-		go func() { waited <- from.Wait(-1) }() // may return for the Wake of starving
+		go func() { waited <- from.Wait(-1) }() // may return once because there is no room
 		from.Wake()
 		if err := <-waited; err != nil {
 			t.Fatal(err)
@@ -529,7 +530,7 @@ func TestStarved(t *testing.T) {
 	}
 }
 
-// refuse makes the kernel refuse what a Port sends.
+// refuse returns a function that makes the kernel refuse messages of a Port.
 func refuse(p *Port) func(func(int) unix.Errno) {
 	return func(f func(int) unix.Errno) {
 		if p.tx.sendmmsg = mmsg.Send; f != nil {

@@ -40,13 +40,13 @@
 //
 // # ICMP
 //
-// On Linux no ICMP message changes the packets of a Port. The MTU is that of the interface.
-// The Port ignores path MTUs from ICMP messages (IP_PMTUDISC_PROBE), for two reasons: a host
-// that knows the two IP addresses can forge such a message, and a connection has agreed on
-// its path MTU when it was set up. If a router on the path has a smaller MTU, larger packets
-// are lost: open the device on an interface with that MTU. Redirects change the host's
-// routes, as for all sockets, if net.ipv4.conf.*.accept_redirects is set. # Other programs
-// on the host
+// On Linux no ICMP message changes the packets of a Port. The MTU is that of the interface. The Port ignores path MTUs
+// from ICMP messages (IP_PMTUDISC_PROBE), for two reasons: a host that knows the two IP addresses can forge such a
+// message, and a connection has agreed on its path MTU when it was set up. If a router on the path has a smaller MTU,
+// larger packets are lost: open the device on an interface with that MTU. Redirects change the host's routes, as for
+// all sockets, if net.ipv4.conf.*.accept_redirects is set.
+//
+// # Other programs on the host
 //
 // On Linux, Ports with Config.Shared, of processes of one user, share an interface or address:
 // see docs/sharing.md. All sockets of the address are in one group (SO_REUSEPORT); a BPF program
@@ -56,9 +56,9 @@
 // EADDRINUSE. link/raw, xdp and a Port on an interface take the port of their interface; rxe takes
 // the port of the whole host. Devices on different addresses of one host reach each other, for
 // instance 127.0.0.1 and 127.0.0.2, with two exceptions. A Port on ::1 is bound to the loopback
-// interface, from which Linux has no route to addresses of other interfaces. And a Port on an
-// address that is opened while another device holds the port of another interface uses its own
-// interface only; a note in Info says so. On Linux any program of the same user can add sockets to
+// interface, from which Linux has no route to addresses of other interfaces. And if a Port on an
+// address is opened while another device holds the port of another interface, the Port uses its
+// own interface only; a note in Info says so. On Linux any program of the same user can add sockets to
 // the group of a Port.
 //
 // # Management datagrams
@@ -113,8 +113,8 @@ type Config struct {
 	// share. It has no effect on other systems than Linux.
 	Shared bool
 
-	noIPv6 bool // as if the kernel had no IPv6
-	tied   bool // to the interface that has Addr, of which alone the port is free
+	noIPv6 bool // for tests: as if the kernel had no IPv6
+	tied   bool // the socket is bound to the interface that has Addr, because another socket has the port of another interface
 }
 
 const (
@@ -122,10 +122,10 @@ const (
 	// super-packet.
 	maxBody = 65535 - 20 - 8
 
-	// maxMTU is what a datagram can use of an MTU: the loopback's is larger.
+	// maxMTU limits the MTU to the largest IP packet: the MTU of the loopback is larger.
 	maxMTU = 65535
 
-	// hopLimit is that of sockets: what paths normally have.
+	// hopLimit is the default hop limit of the sockets: most paths have it.
 	hopLimit = 64
 )
 
@@ -171,7 +171,7 @@ func (c *Config) fail(op string, err error) *errs.Error {
 	return link.Fail("udp", op, c.name(), nil, err, "")
 }
 
-// bodyOf returns the largest packet, BTH to ICRC, on a link with an MTU.
+// bodyOf returns the size of the largest packet, BTH to ICRC, on a link with an MTU.
 func bodyOf(mtu int, path *frame.Path) int {
 	return min(mtu-path.HeaderLen(frame.LayoutIP), maxBody)
 }

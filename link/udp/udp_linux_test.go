@@ -24,7 +24,7 @@ func onLoopback(t testing.TB, last byte, change func(*Config)) link.Port {
 	return linktest.At(p, addr, netip.Addr{})
 }
 
-// variants are the ways a Port runs.
+// variants are the configurations in which a Port is tested.
 var variants = []struct {
 	name   string
 	change func(*Config)

@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// TestWarmBegin: what is sent does not depend on the short way of Begin.
+// TestWarmBegin: the sent packets are the same with and without the fast path of Begin.
 func TestWarmBegin(t *testing.T) {
 	for seed := range uint64(6) {
 		warm, cold := script(t, seed, false), script(t, seed, true)
