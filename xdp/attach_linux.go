@@ -15,30 +15,31 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// oneBuffer is the largest MTU with which a driver that keeps frames in pages
-// runs a program that sees no fragments: a page less room before and behind the
-// frame. (veth takes 3498 and refuses 3520 with ERANGE.)
+// oneBuffer is the largest MTU with which a driver that keeps each frame in one page accepts
+// a program that does not support fragments: a page minus the room before and after the
+// frame. For a larger MTU veth fails with ERANGE.
 const oneBuffer = 3498
 
-// way is one of attaching the program.
+// way is a mode in which the program can be attached.
 type way struct {
 	name  string
 	flags bpflink.XDPAttachFlags
 	frags bool
 }
 
-// lateDrivers take a program in native mode and run it in the generic
-// hook for some frames: for tun those that do not fit a page.
+// lateDrivers accept a program in native mode, but run it in the generic
+// hook for some frames: tun does so for frames larger than a page.
 var lateDrivers = []string{"tun"}
 
-// lowerDrivers take a program in native mode and run it on the interfaces below theirs. The
-// frames are those interfaces' then, and the kernel gives a socket only those of its own.
+// lowerDrivers accept a program in native mode, but run it on their lower interfaces. The frames
+// then belong to a lower interface, and the kernel does not redirect them to a socket of the upper
+// one.
 var lowerDrivers = []string{"bonding"}
 
-// ways returns what to try for an interface, the best first. Where the program may
-// run in the generic hook it does not see fragments: that has brought kernels down.
-// whole says that the kernel's sockets take no frames in pieces.
-// scatter says that frames are to be sent in pieces, whatever their size.
+// ways returns the modes to try for an interface, the best first. If the program may
+// run in the generic hook, the mode has no fragments, because that combination has crashed kernels.
+// whole means that the kernel's sockets do not support frames in pieces.
+// scatter means that the Ports send frames of any size in pieces.
 func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 	native := way{"native", bpflink.XDPDriverMode, false}
 	pieces := way{"native, scatter-gather", bpflink.XDPDriverMode, true}
@@ -53,11 +54,11 @@ func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 	case scatter:
 		return []way{pieces, native, late}
 	}
-	return []way{native, pieces, late} // drivers may need fragments for less
+	return []way{native, pieces, late} // some drivers need fragments even for small frames
 }
 
-// attach puts the program on the interface in the best way there is, with no
-// socket behind it: everything still passes. It notes which ways failed. most is how
+// attach attaches the program to the interface in the best mode that works. The program has no
+// sockets yet, so it passes all packets to the kernel. attach notes which modes failed. most is how
 // many receive queues the interface can have.
 func (c *card) attach(most int) (err error) {
 	var reasons []string
@@ -97,9 +98,9 @@ func (c *card) attach(most int) (err error) {
 	return c.failedStep("attach program", err)
 }
 
-// withMemlock loads something and, if the kernel refuses that as it does when the limit of
-// locked memory is too low, raises the limit of the process and loads it again. It reports
-// whether the limit was raised.
+// withMemlock calls load. If load fails with EPERM, as it does when the limit of locked memory
+// is too low, withMemlock raises the limit of the process and calls load again. It reports
+// whether it has raised the limit.
 func withMemlock(raise, load func() error) (raised bool, err error) {
 	if err = load(); !errors.Is(err, unix.EPERM) || raise() != nil {
 		return false, err
@@ -107,8 +108,8 @@ func withMemlock(raise, load func() error) (raised bool, err error) {
 	return true, load()
 }
 
-// occupied deals with an XDP program that is there already: it removes it, or returns
-// whose it is.
+// occupied checks whether the interface already has an XDP program. With Config.Force it removes
+// the program; otherwise it returns an error that names the program.
 func (c *card) occupied() error {
 	id, how := uint32(0), ""
 	if l, err := netlink.LinkByIndex(c.info.Index); err == nil && l.Attrs().Xdp != nil {
@@ -127,7 +128,7 @@ func (c *card) occupied() error {
 		how = " by a bpf_link, whose owner can close it"
 	}
 	if !c.cfg.Force {
-		return link.Fail("xdp", "open", c.info.Interface, ErrProgram, fmt.Errorf("program %d (%s) is attached%s: %w", id, name, how, unix.EBUSY), "stop who put it there, or `ip link set dev "+c.info.Interface+" xdp off`, or force")
+		return link.Fail("xdp", "open", c.info.Interface, ErrProgram, fmt.Errorf("program %d (%s) is attached%s: %w", id, name, how, unix.EBUSY), "stop the program that has attached it, or `ip link set dev "+c.info.Interface+" xdp off`, or force")
 	}
 	c.info.Notes = append(c.info.Notes, fmt.Sprintf("removed the XDP program %d (%s)", id, name))
 	if held != nil {
@@ -137,7 +138,8 @@ func (c *card) occupied() error {
 	if err != nil {
 		return err
 	}
-	// One of the two is not there; whether the other went is seen next.
+	// The interface has a program in only one of the two modes, so one call fails. The caller
+	// checks the result.
 	for _, mode := range []int{unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_SKB_MODE} {
 		netlink.LinkSetXdpFdWithFlags(l, -1, mode)
 	}

@@ -56,7 +56,7 @@ const (
 	stateDataAt   = 8 // time of the first one in that tick
 	stateIdle     = 64
 	stateBusy     = stateIdle + stateRate
-	stateRate     = 8 + 8*madShares // when the rate is used up until; the same of each share
+	stateRate     = 8 + 8*madShares // bytes of a rate: the time until which it is used up, then that time for each share
 	stateLen      = stateBusy + stateRate
 )
 
@@ -84,13 +84,13 @@ type earlyDrop struct {
 	last   link.FilterDrops // as of the time when the maps were closed
 }
 
-// earlyStatus says whether early drop is on. It only grows.
+// earlyStatus is the state of early drop. The value never decreases.
 type earlyStatus uint8
 
 const (
 	earlyUnused  earlyStatus = iota // the program takes packets to every queue pair
 	earlyOn                         //
-	earlyStopped                    // for good: an entry found no room
+	earlyStopped                    // off until the Ports are closed: the map was full
 	earlyClosed                     // the Ports are closed
 )
 
@@ -216,7 +216,7 @@ func (e *earlyDrop) count() (d link.FilterDrops) {
 	return d
 }
 
-// mode is what Info().Mode says of early drop.
+// mode returns the part of Info().Mode about early drop.
 func (e *earlyDrop) mode() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -281,13 +281,13 @@ func (e *earlyDrop) code() asm.Instructions {
 		asm.Ja.Label(bthAt),
 		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(ipv6),
 		asm.Add.Imm(asm.R1, ipv6Len+udpLen),
-		asm.JGT.Reg(asm.R1, asm.R8, labelPass), // it has been checked, but not on every path to here
+		asm.JGT.Reg(asm.R1, asm.R8, labelPass), // for the verifier: not every path to here has checked it
 	)
 	one(words(8)...)
 	one(asm.Add.Imm(asm.R7, ipv6Len+udpLen))
 
-	// The BTH. The receiver checks a frame whose UDP length has room for a BTH but whose first
-	// piece does not contain it.
+	// The BTH. If the UDP length has room for a BTH, but the first piece of the frame does not
+	// contain all of it, the program passes the frame to the receiver, which checks it.
 	one(
 		asm.LoadMem(asm.R0, asm.R7, -4, asm.Half).WithSymbol(bthAt),
 		asm.HostTo(asm.BE, asm.R0, asm.Half),
@@ -333,11 +333,11 @@ func (e *earlyDrop) code() asm.Instructions {
 		asm.Ja.Label(labelRedirect),
 	)
 
-	// A management datagram: the limiter of internal/gsi, with a separate state for each of the
-	// two rates. Other processors may run this code at the same time: a lost update lets one
+	// A management datagram: the same limiter as in internal/gsi, with a separate state for each of
+	// the two rates. Other processors may run this code at the same time: a lost update lets one
 	// more datagram pass, and no stored time is later than the present time plus a burst.
 	//
-	//	R6 now   R7 state of the rate   R3 gap   R4 burst   R5 used up until
+	//	R6 now   R7 state of the rate   R3 gap   R4 burst   R5 time until which the rate is used up
 	one(
 		asm.FnKtimeGetNs.Call().WithSymbol(mad),
 		asm.Mov.Reg(asm.R6, asm.R0),

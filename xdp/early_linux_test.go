@@ -68,8 +68,8 @@ func (e *earlyBench) run(f []byte, n int) int {
 	return int(got)
 }
 
-// TestEarlyDrop: what the program drops when it knows the queue pairs, by which reason, and what
-// it leaves to the device and to the host.
+// TestEarlyDrop: with early drop on, which packets the program drops and for which reason, and
+// which it passes to the device and to the kernel.
 func TestEarlyDrop(t *testing.T) {
 	e := newEarlyBench(t, generous)
 	const connected, datagrams, v6, unknown = bth.QPN(0x123456), bth.QPN(0xABCDEF), bth.QPN(0x000012), bth.QPN(0x123457)
@@ -147,14 +147,14 @@ func TestEarlyDrop(t *testing.T) {
 	}
 }
 
-// minus returns what was counted since.
+// minus returns the difference of two counts.
 func minus(a, b link.FilterDrops) link.FilterDrops {
 	return link.FilterDrops{Malformed: a.Malformed - b.Malformed, NoQP: a.NoQP - b.NoQP, WrongPeer: a.WrongPeer - b.WrongPeer,
 		NoReceive: a.NoReceive - b.NoReceive, MADFlood: a.MADFlood - b.MADFlood}
 }
 
-// TestEarlyDropLife: before the start everything passes; then what was admitted, until it is
-// forgotten; after the Port was closed nothing is lost of the counters.
+// TestEarlyDropLife: before early drop starts, every packet passes. Afterwards packets to a queue
+// pair pass between Admit and Forget. The counters remain readable after Close.
 func TestEarlyDropLife(t *testing.T) {
 	_, b := netlab.Pair(t, netlab.Config{})
 	e := &earlyBench{t: t, to: b, port: start(t, b, Config{})}
@@ -213,7 +213,7 @@ func TestEarlyDropLife(t *testing.T) {
 	}
 }
 
-// TestEarlyDropPieces: of a frame in several pieces the headers decide.
+// TestEarlyDropPieces: early drop works on frames in several pieces, by their headers.
 func TestEarlyDropPieces(t *testing.T) {
 	_, b := netlab.Pair(t, netlab.Config{MTU: 9000})
 	e := &earlyBench{t: t, to: b, port: start(t, b, Config{})}
@@ -231,8 +231,8 @@ func TestEarlyDropPieces(t *testing.T) {
 	}
 }
 
-// TestEarlyDropFull: when there are more queue pairs than the map takes, everything passes for
-// good, and the mode says so.
+// TestEarlyDropFull: with more queue pairs than the map has room for, early drop stops: from then
+// on every packet passes, and the mode says so.
 func TestEarlyDropFull(t *testing.T) {
 	e := newEarlyBench(t, generous)
 	stranger := netip.MustParseAddr("10.88.0.66")
@@ -264,8 +264,8 @@ func TestEarlyDropFull(t *testing.T) {
 	}
 }
 
-// TestEarlyDropMADs: of management datagrams pass as many as a burst has. When half of it is
-// used up, each group of sources has its share.
+// TestEarlyDropMADs: at most a burst of management datagrams passes. When half of the burst is
+// used up, each group of sources has its own share of the rest.
 func TestEarlyDropMADs(t *testing.T) {
 	const gap = time.Minute // nothing is due again while the test runs
 	e := newEarlyBench(t, link.MADLimit{
@@ -280,7 +280,8 @@ func TestEarlyDropMADs(t *testing.T) {
 	}
 	flood := func(what string, sources func(i int) netip.Addr, shares int) {
 		t.Helper()
-		// Half of a burst, and of the other half a 64th. Time passes: a datagram more may pass.
+		// Half of a burst, and a 64th of the other half. As time goes by, one more datagram may
+		// pass.
 		first, half := passed(sources(0), 100*madShares), shares/2*madShares
 		if first < half || first > half+shares/2+1 {
 			t.Errorf("%s: of one source %d pass, want %d and %d", what, first, half, shares/2)
@@ -307,23 +308,23 @@ func TestEarlyDropMADs(t *testing.T) {
 			t.Errorf("%v to %v: action %d", from, to, got)
 		}
 	}
-	one("10.88.0.66", 0x78) // a datagram of a stranger is no data of a connection
+	one("10.88.0.66", 0x78) // a datagram from an unknown source does not count as data of a connection
 	if k := passed(netip.MustParseAddr("10.2.0.1"), 1000); k > 1 {
 		t.Errorf("%d datagrams of an idle burst that was used up pass", k)
 	}
 	one("10.88.0.1", 0x77)
 	flood("IPv6, busy", func(i int) netip.Addr {
-		a := [16]byte{0: 0xFD, 15: byte(i)} // the last half does not matter
+		a := [16]byte{0: 0xFD, 15: byte(i)} // all in one group: the last eight bytes have no influence
 		binary.BigEndian.PutUint16(a[6:], uint16(i))
 		return netip.AddrFrom16(a)
 	}, 2)
 }
 
-// cmMAD is the length of a management datagram behind the BTH.
+// cmMAD is the length of a management datagram after the BTH.
 const cmMAD = bth.DETHLen + 256
 
-// TestEarlyDropMADRates: datagrams pass again as time goes by, more of them when connections no
-// longer transfer data.
+// TestEarlyDropMADRates: as time goes by, more datagrams pass. The rate is higher when connections
+// no longer transfer data.
 func TestEarlyDropMADRates(t *testing.T) {
 	e := newEarlyBench(t, link.MADLimit{
 		Idle: link.MADRate{Gap: time.Nanosecond, Burst: time.Second},
@@ -342,7 +343,7 @@ func TestEarlyDropMADRates(t *testing.T) {
 	busy := 0
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		e.run(e.packet(peer, 0x77, 0), 1)
-		if busy = mads(1000); busy < 1000 || time.Now().After(deadline) { // a busy machine may take a break between the two
+		if busy = mads(1000); busy < 1000 || time.Now().After(deadline) { // on a busy machine so much time may pass that the rate is the idle one
 			break
 		}
 	}

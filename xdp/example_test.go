@@ -10,13 +10,13 @@ import (
 	"github.com/goroce/roce/xdp"
 )
 
-// A device on AF_XDP. OpenInterface does this, and keeps the addresses in step
-// with the interface, with InterfaceConfig{Driver: "xdp"}.
+// A device on AF_XDP. OpenInterface with InterfaceConfig{Driver: "xdp"} does the same, and also
+// updates the addresses when those of the interface change.
 func ExampleOpenQueues() {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	ports, err := xdp.OpenQueues(xdp.Config{Interface: "eth0", Addrs: addrs}, 4)
 	if errors.Is(err, xdp.ErrProgram) {
-		log.Fatal(err) // somebody else has an XDP program on the interface; Config.Force removes it
+		log.Fatal(err) // for instance: the interface has another XDP program; Config.Force removes it
 	}
 	if err != nil {
 		log.Fatal(err)

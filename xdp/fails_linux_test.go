@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// TestOpenFails: whichever system call of Open fails, nothing stays open.
+// TestOpenFails: if any system call of Open fails, Open leaves no file open.
 func TestOpenFails(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{Queues: 2})
 	calls := scarce.Setsockopts([]int{unix.SOL_XDP},

@@ -12,20 +12,20 @@ import (
 	"github.com/goroce/roce/link"
 )
 
-// A frame whose payload is sent in place has a descriptor for its headers, at the
-// beginning of a slot, one for each chunk that the payload touches, and one for the
-// pad and the ICRC, further on in the slot.
+// A frame whose payload is sent in place has one descriptor for its headers, at the
+// beginning of a slot, one for each chunk that has a part of the payload, and one for the
+// pad and the ICRC, at trailerAt in the slot.
 const (
 	trailerAt = 256
 	never     = math.MaxInt // of tx.inPlace
 
-	// smallest payload in place with zero copy: below, three descriptors are more
-	// work than a copy. A guess, there was no card to measure it on.
+	// inPlaceZeroCopy is the default of Config.InPlace with zero copy: for a smaller payload three
+	// descriptors are probably more work than a copy. It was not measured.
 	inPlaceZeroCopy = 256
 )
 
-// inPlace decides from which size on payload is sent in place. If none is, it
-// notes the reason.
+// inPlace returns the smallest size of a payload that is sent in place. If no payload is, it
+// returns never, and notes the reason.
 func (c *card) inPlace() int {
 	switch {
 	case c.cfg.Memory == 0:
@@ -55,7 +55,7 @@ func (p *Port) AllocMemory(n int) (b []byte, free func(), err error) {
 	}
 	b, ok := c.arena.Alloc(n)
 	if !ok {
-		return nil, nil, link.Fail("xdp", "allocate memory", c.info.Interface, nil, fmt.Errorf("%d bytes, there are not so many in one piece: %w", n, unix.ENOMEM), fmt.Sprintf("the interface was opened with %d bytes for it (Config.Memory)", c.cfg.Memory))
+		return nil, nil, link.Fail("xdp", "allocate memory", c.info.Interface, nil, fmt.Errorf("%d contiguous bytes are not free: %w", n, unix.ENOMEM), fmt.Sprintf("the interface was opened with %d bytes for it (Config.Memory)", c.cfg.Memory))
 	}
 	return b, func() { c.arena.Free(b) }, nil
 }
@@ -97,8 +97,7 @@ func (t *tx) pieces(f *packet, do func(addr uint64, n uint32)) {
 	}
 }
 
-// lend notes that the kernel has the payload of a packet; recall, that it has
-// given it back.
+// lend marks the payload of a packet as in use by the kernel; recall ends that.
 func (t *tx) lend(f *packet) {
 	t.pieces(f, func(addr uint64, _ uint32) { t.arena.Lend(addr) })
 }
@@ -115,7 +114,7 @@ func (t *tx) fillInPlace(f *packet) bool {
 	if ring.Free(descs) < descs {
 		return false
 	}
-	t.pool.Send(f.addr, 2) // the others are of the arena
+	t.pool.Send(f.addr, 2) // the other descriptors belong to the arena
 	put := func(addr uint64, n uint32) { t.put(xsk.Desc{Addr: addr, Len: n, Options: xsk.Continued}, 0) }
 	put(f.addr, uint32(f.front))
 	t.pieces(f, put)

@@ -18,7 +18,7 @@ import (
 
 const inPlaceMemory = 64 << 10
 
-// alloc takes memory of a port and fills it with a pattern.
+// alloc allocates memory of a Port and fills it with a pattern.
 func alloc(t *testing.T, p *Port, n int) []byte {
 	t.Helper()
 	b, free, err := p.AllocMemory(n)
@@ -32,7 +32,7 @@ func alloc(t *testing.T, p *Port, n int) []byte {
 	return b
 }
 
-// sendInPlace is linktest.Send with the payload left where it is.
+// sendInPlace is linktest.Send, but sends the payload in place.
 func sendInPlace(t *testing.T, p *Port, path *frame.Path, psn bth.PSN, payload []byte) {
 	t.Helper()
 	head, trailer, crc, ok := p.BeginInPlace(path, bth.BTHLen, payload, bth.ICRCLen)
@@ -47,8 +47,8 @@ func sendInPlace(t *testing.T, p *Port, path *frame.Path, psn bth.PSN, payload [
 	p.Commit()
 }
 
-// TestInPlace: payload from anywhere in the memory, across as many chunks as there may
-// be, arrives bit by bit as if it had been copied.
+// TestInPlace: a frame with a payload in place, at any offset and across as many chunks as
+// possible, is equal to the frame with a copied payload.
 func TestInPlace(t *testing.T) {
 	for _, mtu := range []int{1500, 4200} {
 		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestInPlace(t *testing.T) {
 			if m := from.Info().Mode; m != "native, scatter-gather, copy, payload in place" {
 				t.Errorf("mode %q", m)
 			}
-			way := path(t, a, b, true, 0) // IPv4 packets are numbered
+			way := path(t, a, b, true, 0) // over IPv6, because the Identification of IPv4 packets differs
 			most := mtu - way.HeaderLen(frame.LayoutIP) - linktest.Overhead
 			mem := alloc(t, from, inPlaceMemory/2)
 			var sent [][]byte
@@ -103,7 +103,7 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// within10s waits for a frame.
+// within10s waits at most 10 s for a frame.
 func within10s(t *testing.T, p *Port) {
 	t.Helper()
 	if err := p.Wait(10e9); err != nil {
@@ -111,7 +111,8 @@ func within10s(t *testing.T, p *Port) {
 	}
 }
 
-// TestInPlaceRefused: what cannot be sent in place is for Begin.
+// TestInPlaceRefused: BeginInPlace refuses a payload that it cannot send in place; the caller then
+// uses Begin.
 func TestInPlaceRefused(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	way := path(t, a, b, false, 0)
@@ -140,7 +141,7 @@ func TestInPlaceRefused(t *testing.T) {
 		c    Config
 		want string
 	}{
-		{Config{Memory: 4096}, "native, scatter-gather, copy"}, // too slow, unless asked for
+		{Config{Memory: 4096}, "native, scatter-gather, copy"}, // off by default in copy mode
 		{Config{Memory: 4096, InPlace: 1, Generic: true}, "generic, copy"},
 		{Config{InPlace: 1}, "native, copy"},
 	} {
@@ -165,8 +166,8 @@ func TestInPlaceRefused(t *testing.T) {
 	}
 }
 
-// TestInPlaceGivenBack: memory that is given back while packets are on their way is
-// not given out again before they have left, or were given up.
+// TestInPlaceGivenBack: memory that is freed while packets with a payload in it are queued is
+// not allocated again before these packets were sent or dropped.
 func TestInPlaceGivenBack(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	p := start(t, a, Config{Memory: inPlaceMemory, InPlace: 1})
@@ -190,7 +191,7 @@ func TestInPlaceGivenBack(t *testing.T) {
 		if err := p.Flush(); up != (err == nil) {
 			t.Fatal(err)
 		}
-		// The last completions come with the next call that sends.
+		// The Port reads the last completions in the next call that sends.
 		again := func() bool {
 			_, free, err := p.AllocMemory(inPlaceMemory)
 			if err == nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// addrs are those of a side, and those linktest uses.
+// addrs returns the addresses of a side, and those that linktest uses.
 func addrs(s *netlab.Side) []netip.Addr {
 	last := s.MAC[5]
 	return []netip.Addr{s.IP4, s.IP6, s.LinkLocal, netip.AddrFrom4([4]byte{10, 0, 0, last}), netip.AddrFrom16([16]byte{0: 0xFD, 15: last})}
@@ -57,7 +57,7 @@ func startAll(t testing.TB, s *netlab.Side, c Config, n int) (ports []*Port) {
 	return ports
 }
 
-// path is one between two sides of a lab.
+// path makes a path between two sides of a lab.
 func path(t testing.TB, from, to *netlab.Side, v6 bool, vlan uint16) *frame.Path {
 	t.Helper()
 	c := frame.PathConfig{
@@ -121,7 +121,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestPieces: frames around the sizes where one more descriptor is needed, each way.
+// TestPieces: frames around the sizes that need one more descriptor, in both directions.
 func TestPieces(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{MTU: 9000})
 	from, to := start(t, a, Config{}), start(t, b, Config{})
@@ -154,8 +154,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestVLAN: a Port hears its VLAN, and those without one untagged frames and those that
-// only have a priority.
+// TestVLAN: a Port receives frames of its VLAN. A Port without a VLAN receives untagged frames and
+// frames with a tag that has only a priority.
 func TestVLAN(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	for _, generic := range []bool{false, true} {
@@ -165,8 +165,8 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// TestKernelSender: packets of a kernel socket have no UDP checksum yet when they
-// arrive, or one segment of a large send each.
+// TestKernelSender: the Port receives packets of a kernel socket, with incomplete UDP checksums,
+// and the segments of a large send.
 func TestKernelSender(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	for _, v6 := range []bool{false, true} {
@@ -220,7 +220,8 @@ func TestKernelSender(t *testing.T) {
 	}
 }
 
-// TestOtherTraffic: what is not RoCE, or not for us, goes to the kernel as ever.
+// TestOtherTraffic: packets that are not RoCE, or not for the device, go to the kernel as without
+// the program.
 func TestOtherTraffic(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{}), start(t, b, Config{})
@@ -258,8 +259,8 @@ func TestOtherTraffic(t *testing.T) {
 	}
 }
 
-// TestQueues: Ports of one card, each with queues of its own, and a Port with
-// several.
+// TestQueues: several Ports on one interface, each with its own queues, among them a Port with
+// several queues.
 func TestQueues(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{Queues: 3})
 	from, to := startAll(t, a, Config{}, 3), startAll(t, b, Config{}, 2)
@@ -307,8 +308,8 @@ func TestQueues(t *testing.T) {
 	})
 }
 
-// TestQueuesOfProgram: a Port serves also the receive queues that the driver adds when it gets the program, as
-// virtio_net does.
+// TestQueuesOfProgram: a Port also serves the receive queues that the driver adds when the program
+// is attached, as virtio_net does.
 func TestQueuesOfProgram(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{Queues: 3})
 	from := startAll(t, a, Config{}, 3)
@@ -342,8 +343,8 @@ func TestQueuesOfProgram(t *testing.T) {
 	}
 }
 
-// TestReopen: Close gives back everything, so that the next Open finds the queue
-// and the interface free, and no descriptor is lost; nor by an Open that fails.
+// TestReopen: Close frees the queue and the interface for the next Open, and closes all file
+// descriptors. So does an Open that fails.
 func TestReopen(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{Queues: 2})
 	peer := start(t, b, Config{})
@@ -354,7 +355,7 @@ func TestReopen(t *testing.T) {
 		}
 		return len(d)
 	}
-	start(t, a, Config{}).Close() // libraries keep some descriptors of their own
+	start(t, a, Config{}).Close() // the first Open makes libraries open descriptors that they keep
 	before := count()
 	for i := range 10 {
 		p := startAll(t, a, Config{}, 1+i%2)
@@ -395,8 +396,8 @@ func programOf(t *testing.T, s *netlab.Side) uint32 {
 	return 0
 }
 
-// TestForeignProgram: the program of somebody else stays unless that is forced,
-// and the error says whose it is.
+// TestForeignProgram: Open without Force does not remove the program of another program, and the
+// error names it.
 func TestForeignProgram(t *testing.T) {
 	for _, how := range []string{"netlink", "netlink, generic", "bpf_link"} {
 		t.Run(how, func(t *testing.T) {
@@ -443,7 +444,7 @@ func TestForeignProgram(t *testing.T) {
 	}
 }
 
-// TestForced checks that what is forced away is really gone and noted.
+// TestForced: Open with Force removes another program, and notes it.
 func TestForced(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	first := start(t, a, Config{})
@@ -506,8 +507,8 @@ func TestKill(t *testing.T) {
 	linktest.Collect(t, p, 1)
 }
 
-// TestLinkDown: down is a condition, up again all works, and what was given up
-// does not leave later.
+// TestLinkDown: while the link is down, Flush returns ErrDown and drops packets. When it is up
+// again, the Port works, and the dropped packets are not sent.
 func TestLinkDown(t *testing.T) {
 	for _, mtu := range []int{1500, 4200} {
 		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
@@ -540,7 +541,7 @@ func TestLinkDown(t *testing.T) {
 
 			a.SetUp(t, true)
 			deadline := time.Now().Add(5 * time.Second)
-			for psn := bth.PSN(2); ; psn++ { // the carrier takes its time
+			for psn := bth.PSN(2); ; psn++ { // until the carrier is back
 				linktest.Send(t, pa, way, psn, nil)
 				pa.Flush()
 				pb.Wait(10 * time.Millisecond)
@@ -564,14 +565,14 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
-// TestInterfaceRemoved: that is for good.
+// TestInterfaceRemoved: after the interface was removed, Recv and Flush return ErrNoDevice.
 func TestInterfaceRemoved(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	p := start(t, a, Config{})
 	if err := a.Netlink().LinkDel(a.Link()); err != nil {
 		t.Fatal(err)
 	}
-	if s := p.Stats(); s.LinkUp { // whoever hears of it asks
+	if s := p.Stats(); s.LinkUp { // the program calls Stats, for instance after a netlink message
 		t.Errorf("Stats() = %+v", s)
 	}
 	if err := p.Wait(time.Second); err != nil {
@@ -616,7 +617,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestReceiveQueueOverrun: what the rings cannot hold is counted.
+// TestReceiveQueueOverrun: packets for which the rings have no room are counted.
 func TestReceiveQueueOverrun(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{}), start(t, b, Config{RingSize: 64})
@@ -645,7 +646,7 @@ func TestReceiveQueueOverrun(t *testing.T) {
 	}
 }
 
-// TestBusyPoll: packets come without anybody waiting for an interrupt.
+// TestBusyPoll: with busy polling Recv returns packets without a call of Wait.
 func TestBusyPoll(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
 	from, to := start(t, a, Config{}), start(t, b, Config{BusyPoll: 20 * time.Microsecond})
@@ -692,7 +693,7 @@ func TestQueuedBeforeDown(t *testing.T) {
 	}
 }
 
-// TestMemlock: the limit of the process is raised only where nothing works otherwise.
+// TestMemlock: the limit of locked memory is raised only if load fails with EPERM.
 func TestMemlock(t *testing.T) {
 	other := errors.New("something else")
 	for _, test := range []struct {

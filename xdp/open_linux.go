@@ -53,9 +53,9 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("rings of %d, want a power of two from 64 to 4096", c.RingSize), "")
 	}
 	if c.Memory < 0 || c.InPlace < 0 {
-		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("%d bytes of memory, %d and more in place: %w", c.Memory, c.InPlace, unix.EINVAL), "")
+		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("Memory %d or InPlace %d is negative: %w", c.Memory, c.InPlace, unix.EINVAL), "")
 	}
-	// All in the namespace of this thread.
+	// All sockets must be in the namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	k, ports, err := openCard(c, n, false)
@@ -97,16 +97,16 @@ type card struct {
 	cfg    Config
 	whole  bool      // frames in pieces are not tried
 	info   link.Info // without Mode
-	queues int       // for receiving, those that the driver has added for the program among them
-	added  bool      // there are such
-	ctl    int       // a socket to ask the kernel through
+	queues int       // receive queues, including those that the driver has added for the program
+	added  bool      // the driver has added queues
+	ctl    int       // a socket for ioctls
 	way    way
 
-	channels func(fd int, name string) ethtool.Channels // ethtool.Queues, but in tests
+	channels func(fd int, name string) ethtool.Channels // ethtool.Queues; tests replace it
 
 	zero   bool         // zero copy
 	claim  *claim.Claim // of the UDP port
-	owner  *share.Owner // says so to others; nil: nothing does
+	owner  *share.Owner // lets the errors of other processes name this one; nil: they do not
 	filter *filter
 	hook   bpflink.Link
 	mem    *xsk.Memory
@@ -116,8 +116,8 @@ type card struct {
 	users int // Ports that are open
 }
 
-// open does the work of OpenQueues. After an error, too, c and the ports hold
-// everything that it made.
+// open does the work of OpenQueues. c and the ports have everything that it has opened,
+// also after an error.
 func (c *card) open(n int) (ports []*Port, err error) {
 	if c.ctl, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		c.ctl = -1
@@ -175,7 +175,7 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	for _, p := range ports {
 		p.tx.inPlace = least
 	}
-	// Now the packets come.
+	// From here on the program redirects packets to the sockets.
 	for _, p := range ports {
 		for i, s := range p.rx.socks {
 			if err := c.filter.xsks.Update(uint32(p.queues[i]), uint32(s.FD), ebpf.UpdateAny); err != nil {
@@ -209,11 +209,11 @@ func (c *card) takePort() (err error) {
 		return e
 	}
 	c.info.Notes = append(c.info.Notes, notes...)
-	c.owner, _ = share.Occupy(share.InterfaceKey("xdp", c.info.Index)) // an error: others are told less
+	c.owner, _ = share.Occupy(share.InterfaceKey("xdp", c.info.Index)) // after an error the EADDRINUSE of other processes does not name this one
 	return nil
 }
 
-// share returns the receive queues of Port i of n, the one it sends by first.
+// share returns the receive queues of Port i of n. The Port sends by the first one.
 func (c *card) share(i, n int) (queues []int) {
 	for q := i; q < c.queues; q += n {
 		queues = append(queues, q)
@@ -276,8 +276,8 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-// mac asks for the present Ethernet address of the interface, in the namespace
-// of the interface, whatever the caller's namespace is.
+// mac asks the kernel for the present Ethernet address of the interface. It works in the namespace
+// of the interface, also if the caller is in another one.
 func (c *card) mac() frame.MAC {
 	ifr := struct { // struct ifreq with a struct sockaddr
 		name   [unix.IFNAMSIZ]byte
@@ -339,7 +339,7 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	}
 	p.setUpTX()
 	p.rx.init(p)
-	fds := []int{p.tx.sock.FD} // the one that room is waited for at
+	fds := []int{p.tx.sock.FD} // the first is the socket at which Wait waits for room
 	for _, s := range p.rx.socks {
 		if s != p.tx.sock {
 			fds = append(fds, s.FD)
@@ -399,8 +399,8 @@ func (p *Port) options(s *xsk.Socket, first bool) {
 	}
 }
 
-// busyPollBudget is how many packets one round of busy polling takes: as many as the kernel's
-// own (NAPI_POLL_WEIGHT).
+// busyPollBudget is how many packets one round of busy polling handles, equal to the kernel's
+// default for a NAPI poll (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
 // note adds a feature that is not available, and the reason, to Info().Notes.
@@ -423,7 +423,7 @@ func (c *card) leave() {
 	}
 }
 
-// free undoes open, the Ports aside.
+// free undoes open, except for the Ports.
 func (c *card) free() {
 	if c.hook != nil {
 		c.hook.Close()

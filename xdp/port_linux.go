@@ -20,8 +20,8 @@ import (
 type Port struct {
 	card   *card
 	info   link.Info // without Mode
-	name   string    // which of how many, if there are several
-	queues []int     // it receives from; it sends by the first
+	name   string    // its number and the number of Ports, if there are several
+	queues []int     // it receives from all, and sends by the first
 	gate   gate.Gate // descriptors and rings are in use
 	count  link.Counters
 
@@ -30,9 +30,9 @@ type Port struct {
 
 	// Of Wait.
 	sleeper *doze.Sleeper
-	starved atomic.Bool // packets are left for want of room: wait for that too
+	starved atomic.Bool // packets wait for room: Wait returns when there is some
 
-	// Of Stats: what of the kernel's counters is in count already.
+	// Of Stats: the part of the kernel's counters that is already in count.
 	asked  sync.Mutex
 	before unix.XDPStatistics
 }
@@ -65,9 +65,9 @@ func (p *Port) Info() link.Info {
 	return i
 }
 
-// Stats implements link.Port. It asks the kernel now whether the link is up. The
-// rings do not show that an interface was removed: Stats then tells the owner to
-// ask.
+// Stats implements link.Port. It asks the kernel whether the link is up. The
+// rings do not show that an interface was removed: in that case Stats makes the next Recv
+// return the error.
 func (p *Port) Stats() link.Stats {
 	if p.gate.Enter() {
 		if err := p.look("state"); errors.Is(err, link.ErrNoDevice) && !p.rx.ailing.Swap(true) {
@@ -97,7 +97,8 @@ func (p *Port) alive() {
 	}
 }
 
-// ask adds up the kernel's counters. Called with the gate held, or closed.
+// ask reads the kernel's counters, and adds their increase to count. Called with the gate held, or
+// closed.
 func (p *Port) ask() {
 	p.asked.Lock()
 	defer p.asked.Unlock()

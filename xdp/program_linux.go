@@ -40,7 +40,8 @@ type filter struct {
 }
 
 // loadFilter loads the program for an interface with a number of receive queues, and for
-// a VLAN, 0 being none.
+// a VLAN; 0 means no VLAN. any: the program accepts every destination address. frags: it supports
+// frames in pieces.
 func loadFilter(queues int, vlan uint16, any, frags bool) (*filter, error) {
 	f := new(filter)
 	var err error
@@ -83,7 +84,7 @@ func (f *filter) Close() {
 	}
 }
 
-// code is the program.
+// code returns the program.
 //
 //	R6 IP header   R7 Ethernet header   R8 end of the frame   R9 context
 //
@@ -258,7 +259,7 @@ func clearChecksum(b []byte) {
 	if at += ipv4Len; proto == etherIPv6 {
 		at += ipv6Len - ipv4Len
 	}
-	if len(b) >= at+udpLen && b[at+6]|b[at+7] != 0 { // mostly it is zero, and a load of eight bytes would wait for the store
+	if len(b) >= at+udpLen && b[at+6]|b[at+7] != 0 { // usually it is zero; a needless store would delay a later load of eight bytes there
 		b[at+6], b[at+7] = 0, 0
 	}
 }

@@ -115,7 +115,8 @@ func TestProgram(t *testing.T) {
 		}
 	}
 
-	// Without a socket everything passes, and addresses can be taken away.
+	// Without a socket the program passes everything to the kernel, and SetAddrs can remove
+	// addresses.
 	way := path(t, b, b, false, 0)
 	f := make([]byte, way.HeaderLen(frame.LayoutEthernet)+32)
 	way.Put(f, frame.LayoutEthernet, 32, 0)
@@ -204,8 +205,8 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestWhole: on a kernel that takes no frames in pieces large ones are given up, not
-// the interface.
+// TestWhole: on a kernel without frames in pieces Open limits the MTU and does not
+// fail.
 func TestWhole(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
 	a.Do(t, func() {
@@ -220,8 +221,8 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// TestAddressesFull: when an interface has as many addresses as the program knows, others
-// take the places of those that go. One too many keeps out no other.
+// TestAddressesFull: when the map of addresses is full, new addresses can still replace old ones.
+// One address too many causes an error, but the map has all others.
 func TestAddressesFull(t *testing.T) {
 	netlab.Pair(t, netlab.Config{}) // skips without privilege
 	f, err := loadFilter(1, 0, false, false)

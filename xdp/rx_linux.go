@@ -10,7 +10,7 @@ import (
 // rx is the receive side of a Port. Only the owner uses it.
 type rx struct {
 	socks []*xsk.Socket // one for each queue
-	turn  int           // of the socket that is looked at first
+	turn  int           // index of the socket that Recv reads first
 	busy  bool          // poll the interface when there is nothing
 
 	held [][]uint64 // slots of each socket that go back to its Fill ring
@@ -44,7 +44,7 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 			s.KickRX()
 		}
 		if n == len(fr) {
-			break // the same socket goes on next time
+			break // the next Recv continues with this socket
 		}
 		if r.turn++; r.turn == len(r.socks) {
 			r.turn = 0
@@ -60,7 +60,7 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	return n, err
 }
 
-// refill gives the slots that were read back to the kernel.
+// refill returns the slots of frames that were read to the kernel.
 func (p *Port) refill(i int) {
 	r := &p.rx
 	held := r.held[i]
@@ -111,7 +111,7 @@ func (p *Port) receive(i int, fr []link.Frame) (n int, bytes uint64) {
 func (p *Port) frame(i int, at, ready uint32) (b []byte, pieces uint32) {
 	r, pool, mem := &p.rx, p.tx.pool, p.card.mem.Bytes
 	ring := &r.socks[i].RX
-	var slot, end uint64 // of the frame's slot; of what there is of the frame
+	var slot, end uint64 // start of the frame's slot; end of the pieces moved so far
 	good := true
 	for at < ready {
 		d := ring.Get(at)
@@ -119,7 +119,7 @@ func (p *Port) frame(i int, at, ready uint32) (b []byte, pieces uint32) {
 		pieces++
 		size := uint64(d.Len)
 		if !pool.Has(d.Addr) || size > uint64(pool.Chunk) {
-			return nil, pieces // not the kernel we know
+			return nil, pieces // no known kernel does this
 		}
 		own := pool.Start(d.Addr)
 		pool.Pass(own, xsk.Filling, xsk.Reading)

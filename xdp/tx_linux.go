@@ -16,8 +16,8 @@ type packet struct {
 	addr  uint64 // of the slot
 	n     int    // bytes in all
 	lent  uint64 // address of the payload sent in place
-	nLent int    // bytes of that; 0: the frame is whole
-	front int    // bytes before it, at the beginning of the slot
+	nLent int    // bytes of that payload; 0: the whole frame is in the slot
+	front int    // bytes of the frame before that payload, at the beginning of the slot
 }
 
 // tx is the transmit side of a Port. Only the owner uses it.
@@ -28,11 +28,11 @@ type tx struct {
 	mtu        int
 
 	arena   *xsk.Arena
-	inPlace int // smallest payload that is
+	inPlace int // smallest payload that is sent in place
 
 	lent    []byte
-	slot    packet // that lent is in
-	kept    bool   // slot is ours, also while nothing is lent
+	slot    packet // the slot of lent
+	kept    bool   // slot is reserved, also while nothing is lent
 	scratch []byte // room for frames beyond the MTU
 	over    bool   // lent is in scratch
 	id      uint16 // Identification of the next IPv4 packet
@@ -40,7 +40,7 @@ type tx struct {
 
 	queue []packet // committed and not in the ring
 	sizes []int    // bytes of the frame that ends at an entry of the ring
-	sent  uint32   // entries of the ring before it are counted
+	sent  uint32   // account has counted the entries of the ring before this index
 
 	voided atomic.Uint64 // descriptors made invalid
 }
@@ -77,8 +77,8 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	return body, crc, true
 }
 
-// room gets a slot and an entry in the queue for it, and reports whether it
-// has both.
+// room reserves a slot and an entry in the queue. It reports whether there were
+// both.
 func (p *Port) room() bool {
 	t := &p.tx
 	if t.kept && len(t.queue) < cap(t.queue) {
@@ -145,7 +145,7 @@ func (p *Port) send() error {
 	t := &p.tx
 	if len(t.queue) == 0 && t.sent == t.sock.TX.Next() && (t.kept || t.pool.Len() > 0) {
 		p.unblock()
-		return nil // what was sent is taken back when there is something to send
+		return nil // the slots of sent frames are taken back in the next call with frames to send
 	}
 	if !p.gate.Enter() {
 		return link.ErrClosed
@@ -159,7 +159,7 @@ func (p *Port) send() error {
 			p.unblock()
 			return nil
 		}
-		if !t.sock.TX.NeedWakeup() { // the driver is at it
+		if !t.sock.TX.NeedWakeup() { // the driver is already reading the ring
 			p.account(false)
 			if len(t.queue) > 0 {
 				p.starve()
@@ -239,7 +239,7 @@ func (t *tx) fill() {
 	}
 }
 
-// put writes an entry of the ring. size is that of the frame that ends with it, or 0.
+// put writes an entry of the ring. size is the size of the frame if this is its last entry, else 0.
 func (t *tx) put(d xsk.Desc, size int) {
 	ring := &t.sock.TX
 	t.sizes[ring.Put(d)&(ring.Size()-1)] = size
@@ -309,7 +309,7 @@ func (p *Port) giveUp(err error) error {
 	return err
 }
 
-// nowhere is an address outside of every UMEM.
+// nowhere is an invalid address: it is outside of every UMEM.
 const nowhere = 1 << 62
 
 // discard drops all frames that the kernel has not taken, and returns their

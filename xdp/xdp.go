@@ -68,7 +68,7 @@ import (
 // syscall.EBUSY) holds too.
 var ErrProgram = errors.New("the interface has another XDP program")
 
-// Config says how to open Ports. Only Interface and Addrs are needed.
+// Config configures Ports. Only Interface and Addrs are required.
 type Config struct {
 	// Interface is the name of an Ethernet interface. The loopback interface is
 	// refused.

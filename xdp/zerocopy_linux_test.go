@@ -13,11 +13,11 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// largestZeroCopy is the largest MTU with which virtio_net takes a program for whole frames.
+// largestZeroCopy is the largest MTU with which virtio_net accepts a program that does not support fragments.
 const largestZeroCopy = oneBuffer
 
-// TestZeroCopy: the modes of a card whose driver has zero copy, and packets of every size up to the MTU in both
-// directions, more of them than the rings have places.
+// TestZeroCopy: the modes of a card whose driver supports zero copy. Packets of every size up to the MTU are sent in
+// both directions, more of them than a ring has entries.
 func TestZeroCopy(t *testing.T) {
 	netlab.NeedCards(t)
 	for _, test := range []struct {
@@ -57,7 +57,7 @@ func sizes(t *testing.T, from, to *Port, way *frame.Path, mtu int) {
 	for n := 0; n <= most; n += 4 {
 		sent = append(sent, payload[n%2:n%2+n])
 	}
-	const batch = 32 // no ring is smaller
+	const batch = 32 // fits the smallest ring
 	for at := 0; at < len(sent); at += batch {
 		part := sent[at:min(at+batch, len(sent))]
 		for i, p := range part {
@@ -75,7 +75,7 @@ func sizes(t *testing.T, from, to *Port, way *frame.Path, mtu int) {
 	}
 }
 
-// BenchmarkZeroCopy compares copies by the kernel with none, on one pair of cards.
+// BenchmarkZeroCopy compares copy mode with zero copy on one pair of cards.
 func BenchmarkZeroCopy(b *testing.B) {
 	netlab.NeedCards(b)
 	for _, mode := range []struct {
@@ -91,8 +91,8 @@ func BenchmarkZeroCopy(b *testing.B) {
 	}
 }
 
-// TestSpareQueues: a card that has queues to spare adds some for the program; the Port serves them all the same, and
-// copies.
+// TestSpareQueues: the driver of a card with unused queues adds some of them for the program. The Port serves them,
+// too, and uses copy mode.
 func TestSpareQueues(t *testing.T) {
 	netlab.NeedCards(t)
 	a, b := netlab.Pair(t, netlab.Config{})
