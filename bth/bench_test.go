@@ -30,7 +30,8 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkNoInstruction is the CRC of a processor that has none: by tables, and without.
+// BenchmarkNoInstruction measures the CRC without an instruction for it: with tables, and without
+// tables.
 func BenchmarkNoInstruction(b *testing.B) {
 	for _, n := range []int{64, 80, 128, 256, 1024, 4096} {
 		p := make([]byte, n)
@@ -48,7 +49,7 @@ func BenchmarkNoInstruction(b *testing.B) {
 	}
 }
 
-// BenchmarkBodies feeds four packets, one after the other and at once.
+// BenchmarkBodies computes the CRC of four packets, one after the other and all at once.
 func BenchmarkBodies(b *testing.B) {
 	for _, n := range []int{28, 80, 92, 272, 528, 1040, 4112} {
 		var p [4][]byte

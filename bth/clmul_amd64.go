@@ -19,8 +19,8 @@ func clmul(c CRC, p *byte, n int) CRC
 func clmulBTH(c CRC, p *byte, n int) CRC
 
 // clmulBTH4 is clmulBTH for n bytes of each of four packets. The processor can
-// begin a multiplication before the previous one has ended: four packets in turns
-// take little longer than one.
+// begin a multiplication before the previous one has ended: with the multiplications
+// of four packets interleaved they take little longer than one packet.
 //
 //go:noescape
 func clmulBTH4(c *[4]CRC, b *[4][]byte, n int)
@@ -36,5 +36,5 @@ const (
 
 var (
 	hasCLMUL    = features()&(pclmulqdq|ssse3) == pclmulqdq|ssse3
-	hardwareCRC = features()&(pclmulqdq|sse41) == pclmulqdq|sse41 // what hash/crc32 wants
+	hardwareCRC = features()&(pclmulqdq|sse41) == pclmulqdq|sse41 // the instructions that hash/crc32 uses
 )

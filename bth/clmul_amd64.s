@@ -15,28 +15,28 @@ DATA barrett<>+0(SB)/8, $0x1db710641  // P
 DATA barrett<>+8(SB)/8, $0x1f7011641  // floor(x^64 / P)
 GLOBL barrett<>(SB), RODATA|NOPTR, $16
 
-// From offset r on: what moves the first r bytes of a block to its end, and zeros before
-// them.
+// The 16 bytes from offset r on are an argument of PSHUFB: it moves the first r bytes of a
+// block to its end, and puts zeros before them.
 DATA shifts<>+0(SB)/8, $0x8080808080808080
 DATA shifts<>+8(SB)/8, $0x8080808080808080
 DATA shifts<>+16(SB)/8, $0x0706050403020100
 DATA shifts<>+24(SB)/8, $0x0f0e0d0c0b0a0908
 GLOBL shifts<>(SB), RODATA|NOPTR, $32
 
-// What of a block that begins with a BTH counts as ones.
+// The bytes of a block with a BTH at its beginning that the CRC takes as ones: byte 4.
 DATA ones<>+0(SB)/8, $0x000000ff00000000
 DATA ones<>+8(SB)/8, $0
 GLOBL ones<>(SB), RODATA|NOPTR, $16
 
-// BEGIN begins with a register c and the first block of a packet at p, in which ones count
-// as ones.
+// BEGIN loads the first block of a packet at p, sets the bits of ones in it, and adds the
+// register c. The result is acc.
 #define BEGIN(c, p, acc, t, ones) \
 	MOVOU (p), acc  \
 	POR   ones, acc \
 	MOVL  c, t      \
 	PXOR  t, acc
 
-// FOLD moves a register of 128 bits on over a block of 16 bytes. t is anything.
+// FOLD advances a register of 128 bits by a block of 16 bytes. t is a scratch register.
 #define FOLD(acc, t, folds, block) \
 	MOVO      acc, t            \
 	PCLMULQDQ $0x00, folds, acc \
@@ -44,8 +44,8 @@ GLOBL ones<>(SB), RODATA|NOPTR, $16
 	PXOR      block, acc        \
 	PXOR      t, acc
 
-// REDUCE makes of a register of 128 bits the one of 32: to 96 bits, with the 32 zeros
-// that a CRC puts behind a string, to 64, and by Barrett's method to 32. low is a mask of
+// REDUCE reduces a register of 128 bits to 32 bits in three steps: to 96 bits, including the 32 zeros
+// that a CRC appends to a string, to 64, and to 32 by Barrett's method. low is a mask of
 // the first 32 bits.
 #define REDUCE(acc, t, folds, last, low, barrett) \
 	MOVO      acc, t              \
@@ -75,11 +75,11 @@ TEXT ·clmul(SB), NOSPLIT, $0-28
 	PXOR X5, X5
 	JMP  update<>(SB)
 
-// update is both of them; X5 is what counts as ones of the first block.
+// update is the common part of clmul and clmulBTH. X5 has the bits of the first block that count as ones.
 //
-// Zeros before a string change nothing of what it adds to a register of zero, so a first
-// piece of less than 16 bytes is a block with zeros before it. The register is added to
-// the first four bytes.
+// Zeros before a string do not change its CRC if the register begins with zero. So if the
+// length is not a multiple of 16, update puts zeros before the first bytes to fill a block.
+// The register is added to the first four bytes of the string before that.
 TEXT update<>(SB), NOSPLIT, $0-28
 	MOVQ  p+8(FP), SI
 	MOVQ  n+16(FP), CX
@@ -114,8 +114,8 @@ whole:
 
 // func clmulBTH4(c *[4]CRC, b *[4][]byte, n int)
 //
-// It is clmulBTH four times at once: X0 to X3 are the four registers, AX is how far they
-// have come.
+// It does the work of clmulBTH for four packets at once: X0 to X3 are the four registers, AX is the
+// number of bytes that they contain.
 TEXT ·clmulBTH4(SB), NOSPLIT, $0-24
 	MOVQ  c+0(FP), DI
 	MOVQ  b+8(FP), SI

@@ -9,8 +9,8 @@ import (
 
 const polynomial = 1<<32 | 0x04C11DB7
 
-// xMod is x^n modulo the polynomial, as the instruction wants it: its coefficients the
-// other way round, and times x.
+// xMod returns x^n modulo the polynomial in the form for the instruction: with the coefficients in
+// reverse order, and multiplied by x.
 func xMod(n int) uint64 {
 	r := uint64(1)
 	for range n {
@@ -21,7 +21,7 @@ func xMod(n int) uint64 {
 	return bits.Reverse64(r) >> 31
 }
 
-// TestConstants computes what is written in clmul_amd64.s.
+// TestConstants computes the constants in clmul_amd64.s.
 func TestConstants(t *testing.T) {
 	quotient, rest := uint64(1), uint64(polynomial)&(1<<32-1) // long division of x^64, a digit at a time
 	for range 32 {

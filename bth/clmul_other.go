@@ -9,8 +9,8 @@ import (
 
 const hasCLMUL = false
 
-// hardwareCRC is whether hash/crc32 has instructions for it here. (Not all of these
-// processors must have them, but nearly all do.)
+// hardwareCRC is true if hash/crc32 uses CRC instructions on this architecture. (A few processors
+// of these architectures lack them.)
 var hardwareCRC = slices.Contains([]string{"amd64", "arm64", "loong64", "ppc64le", "s390x"}, runtime.GOARCH)
 
 const none = "bth: no carry-less multiplication here"

@@ -17,7 +17,7 @@ var le = binary.LittleEndian
 //	8 bytes 0xFF        a local routing header that is not there; in CRCSeed
 //	IP header           with the fields routers change as ones
 //	UDP header          with the checksum as ones
-//	BTH                 with byte 4 as ones: UpdateBTH, or UpdateBody with all behind it
+//	BTH                 with byte 4 as ones: UpdateBTH, or UpdateBody for the BTH and the rest of the packet
 //	extended headers, payload, pad, as they are: Update, Copy
 //
 // rxe computes a wrong ICRC for FLUSH; see [CRC.UpdateFlushQuirk].
@@ -94,8 +94,8 @@ func UpdateBodies(c *[4]CRC, b *[4][]byte, n int) {
 	}
 }
 
-// Copy copies src to dst and feeds it, piece by piece so that the second look
-// at the bytes finds them in the first-level cache. dst must be at least as
+// Copy copies src to dst and feeds it, piece by piece, so that the bytes are
+// still in the first-level cache when they are fed. dst must be at least as
 // long as src.
 func (c CRC) Copy(dst, src []byte) CRC {
 	dst = dst[:len(src)]

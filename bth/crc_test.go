@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// bitwise is the CRC by its definition.
+// bitwise computes the CRC by its definition, bit by bit.
 func bitwise(c CRC, b []byte) CRC {
 	for _, v := range b {
 		c ^= CRC(v)
@@ -45,8 +45,8 @@ func TestCRC(t *testing.T) {
 	}
 }
 
-// TestSparse: the CRC is linear, so what is right for no bit and for each bit alone is
-// right for all strings of that length.
+// TestSparse: the CRC is linear, so if sparse is right for the string of zeros and for each string
+// with a single one, it is right for all strings of that length.
 func TestSparse(t *testing.T) {
 	for _, n := range []int{sparseBytes, 2*sparseBytes - 1, 2 * sparseBytes, 2*sparseBytes + 1, 3*sparseBytes - 1, 4*sparseBytes + 13} {
 		b := make([]byte, n)

@@ -5,7 +5,7 @@ import "fmt"
 // DCReason says why a target rejects a connect.
 type DCReason uint8
 
-// The reasons. In a packet that is no REJECT the field is zero.
+// The reasons. The field is zero in packets other than REJECT.
 const (
 	DCKeyViolation DCReason = 1 // the access key is not the target's
 	DCNoResources  DCReason = 2 // the target has no context left for this initiator
@@ -52,9 +52,9 @@ func (p *Packet) DCETH() DCETHFields {
 // DCCETHFields are the fields of a DCCETH. [Fields.String] leaves the key out: it
 // is a secret, and traces are passed on.
 type DCCETHFields struct {
-	Key        uint64 // the access key; zero in what a target sends
+	Key        uint64 // the access key; zero in the packets of a target
 	Connection uint32 // the initiator's number of the attempt
-	Depth      uint8  // READs and atomics at once: wanted in a CONNECT, granted in an ACCEPT
+	Depth      uint8  // outstanding READs and atomics: requested in a CONNECT, granted in an ACCEPT
 	MTU        uint8  // code of the path MTU, 1 (256) to 5 (4096)
 	Reason     DCReason
 }

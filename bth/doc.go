@@ -14,7 +14,7 @@
 // tools use [Fields], the same packet as a struct that can be printed,
 // compared and encoded.
 //
-// The contract of Parse: it never panics, whatever the bytes are. After it
+// The contract of Parse: it does not panic for any bytes. After it
 // returned nil no accessor of that Packet panics, and the accessor of a header
 // that the packet does not have returns zero. Parse checks structure only.
 // Package qp checks whether a field is acceptable by the protocol (P_Key, PSN,

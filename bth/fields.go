@@ -134,8 +134,8 @@ func Decode(p *Packet) Fields {
 }
 
 // Append appends the packet from its BTH to its pad, without ICRC, to dst. The
-// opcode decides which headers are written: one that is nil is written as
-// zeros, one that the opcode does not have is left out.
+// opcode determines the headers: Append writes zeros for a header of the opcode that
+// is nil, and leaves out a header that the opcode does not have.
 func (f *Fields) Append(dst []byte) []byte {
 	info := f.BTH.Op.Info()
 	start, n := len(dst), int(info.HeaderLen)

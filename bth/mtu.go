@@ -34,10 +34,10 @@ func (m MTU) String() string {
 	return strconv.Itoa(m.Bytes())
 }
 
-// Bytes of headers set aside out of the MTU of the interface.
+// Bytes of the interface's MTU that are reserved for headers.
 const (
-	activeMTUHeaders = 80 // rxe: IPv6, UDP, BTH, AtomicETH with slack
-	pathMTUHeaders   = 96 // Linux rdma_cm: the above with GRH-sized slack
+	activeMTUHeaders = 80 // rxe: IPv6, UDP, BTH, AtomicETH and more
+	pathMTUHeaders   = 96 // Linux rdma_cm: more than rxe
 )
 
 // ActiveMTU returns the MTU a port has on an interface whose own MTU is ether

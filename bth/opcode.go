@@ -106,9 +106,8 @@ const (
 	MaskedFetchAdd    Opcode = 0xF4
 )
 
-// Opcodes by which a dynamically connected initiator makes and ends its
-// connection to a target, also specific to this stack. For the data in
-// between it uses the operations of RC, from 0xC0 on. See docs/dc.md.
+// Opcodes by which a dynamically connected initiator makes and ends its connection to a target, also specific to
+// this stack. For data the initiator uses the operations of RC, from 0xC0 on. See docs/dc.md.
 const (
 	DCConnect    Opcode = 0xD8
 	DCAccept     Opcode = 0xD9

@@ -9,7 +9,7 @@ const (
 	HasRDETH HeaderSet = 1 << iota
 	HasDETH
 	HasXRCETH
-	HasDCETH // of this stack's own transport
+	HasDCETH // of the DC transport, which is specific to this stack
 	HasFETH
 	HasRETH
 	HasAtomicETH
@@ -78,7 +78,7 @@ const (
 	Imm                                 // carries immediate data
 	Inv                                 // carries an R_Key to invalidate
 	Payload                             // may carry payload
-	TakesRecv                           // takes a receive work request from the queue, here
+	TakesRecv                           // the responder takes a receive work request for this packet
 	Masked                              // atomic under masks
 
 	// Only is the mark of a message of one packet.
@@ -211,5 +211,5 @@ func (info *OpcodeInfo) place() {
 		}
 	}
 	info.HeaderLen = at
-	info.va = info.off[hdrRETH] + info.off[hdrAtomicETH] // at most one of them is there
+	info.va = info.off[hdrRETH] + info.off[hdrAtomicETH] // at most one of the two is not 0
 }

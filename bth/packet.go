@@ -43,12 +43,11 @@ type Packet struct {
 // its structure: all headers of the opcode and the ICRC are there, TVer is 0,
 // and the pad count agrees with the length. It returns nil or a [ParseError].
 //
-// When the error is other than [ErrShort] data holds at least a BTH, and the
-// accessors of the BTH fields may be used to tell what it was.
+// If the error is not [ErrShort], data has at least a BTH, and the caller may use the
+// accessors of the BTH fields.
 //
-// IBTA 9.6 lets a receiver drop any packet that fails these checks silently. A
-// length that is not a multiple of four cannot be expressed on InfiniBand; rxe
-// does not look.
+// IBTA 9.6 allows a receiver to drop silently any packet that fails these checks. On
+// InfiniBand the length is always a multiple of four; rxe does not check that.
 func (p *Packet) Parse(data []byte) error {
 	if len(data) < BTHLen+ICRCLen {
 		*p = Packet{}
@@ -188,8 +187,8 @@ func (p *Packet) FlushSelectivity() FlushSelectivity {
 }
 
 // Payload returns the bytes between the headers and the pad. An opcode that
-// carries no payload may still have some on the wire; a caller that minds
-// looks at [Payload] in the flags.
+// carries no payload may still have some on the wire; a caller that must refuse it
+// checks the flag [Payload].
 func (p *Packet) Payload() []byte {
 	return p.Data[p.Info.HeaderLen : len(p.Data)-ICRCLen-p.Pad()]
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// touchBTH calls the accessors that work even when Parse had something to
-// complain of, if only the BTH was there.
+// touchBTH calls the accessors that also work after an error of Parse, if the
+// packet has a BTH.
 func touchBTH(p *Packet) {
 	_, _, _, _, _, _ = p.Solicited(), p.MigReq(), p.Pad(), p.PKey(), p.FECN(), p.BECN()
 	_, _, _, _ = p.DestQPN(), p.AckReq(), p.PSN(), p.Flags()
@@ -195,8 +195,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestReservedBits sets all of them: they are ignored on receipt, and zero in
-// what is sent.
+// TestReservedBits: reserved bits are ignored on receipt, and zero in sent
+// packets.
 func TestReservedBits(t *testing.T) {
 	known(t, func(t *testing.T, op Opcode) {
 		clean, want := sample(op, 4)
@@ -316,9 +316,8 @@ func TestFieldsString(t *testing.T) {
 	}
 }
 
-// TestFieldsAppend checks what the struct leaves open: headers that are not
-// given are zeros, headers the opcode does not have are left out, and dst is
-// appended to.
+// TestFieldsAppend: Append writes zeros for headers that are nil, leaves out headers that the
+// opcode does not have, and keeps the bytes in dst.
 func TestFieldsAppend(t *testing.T) {
 	f := Fields{BTH: BTHFields{Op: RCWriteOnlyImm}, AETH: &AETHFields{1, 1}, Payload: []byte{1}}
 	want := "ee" + "0b300000" + "0000000000000000" + "00000000000000000000000000000000" + "00000000" + "01000000"
@@ -371,8 +370,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("parts of %d bytes: %d header, %d payload, %d pad", len(data), p.Info.HeaderLen, p.PayloadLen(), p.Pad())
 		}
 
-		// What was understood survives encoding, and encoding it again changes
-		// nothing.
+		// The encoded fields parse to the same fields, and encoding these again gives the same
+		// bytes.
 		one := Decode(&p)
 		b := padICRC(one.Append(nil))
 		var q Packet

@@ -2,7 +2,7 @@ package bth
 
 import "math/bits"
 
-// The CRC for a processor without an instruction for it, computed without tables (Russell,
+// The CRC for a processor without a CRC instruction, computed without tables (Russell,
 // Chorba: A novel CRC32 implementation, arXiv 2412.16398, 2024). The polynomial divides
 //
 //	x^300 + x^155 + x^117 + x^89 + 1
@@ -15,7 +15,7 @@ import "math/bits"
 const (
 	sparseBytes = 5 * 8 // 300 bits are within five words
 
-	// sparseMin is the length from which it is faster than tables.
+	// sparseMin is the length from which sparse is faster than tables.
 	sparseMin = 128
 )
 
@@ -24,8 +24,8 @@ const sparsePays = bits.UintSize == 64
 
 // sparse is CRC.Update for at least sparseBytes.
 func (c CRC) sparse(b []byte) CRC {
-	var v, w, x, y, z uint64 // the last five words as they were when they were taken out
-	first := uint64(c)       // belongs to the first word
+	var v, w, x, y, z uint64 // the last five words, at the time when their bits were cleared
+	first := uint64(c)       // to be added to the first word
 	for ; len(b) >= 2*sparseBytes; b = b[sparseBytes:] {
 		v = thin(le.Uint64(b)^first, y, x, w, v)
 		w = thin(le.Uint64(b[8:]), z, y, x, w)
@@ -42,9 +42,10 @@ func (c CRC) sparse(b []byte) CRC {
 	return c.UpdateShort(b[sparseBytes:])
 }
 
-// thin returns a word of the message with what the words two, three, four and five before
-// it invert in it. The first bit is the lowest: 145 = 2·64+17, 183 = 2·64+55,
-// 211 = 3·64+19, 300 = 4·64+44.
+// thin returns a word of the message with the bits inverted that cleared bits invert in it. two,
+// three, four and five are the words at these distances before it, as they were when their bits
+// were cleared. The first bit is the lowest: 145 = 2·64+17, 183 = 2·64+55, 211 = 3·64+19, 300 =
+// 4·64+44.
 func thin(word, two, three, four, five uint64) uint64 {
 	return word ^ two<<17 ^ two<<55 ^
 		three>>(64-17) ^ three>>(64-55) ^ three<<19 ^

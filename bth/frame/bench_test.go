@@ -54,7 +54,7 @@ func BenchmarkSend(b *testing.B) {
 	})
 }
 
-// BenchmarkReceive takes the frames apart that BenchmarkSend makes.
+// BenchmarkReceive parses the frames that BenchmarkSend makes, and checks their ICRC.
 func BenchmarkReceive(b *testing.B) {
 	benchPaths(b, func(b *testing.B, path *frame.Path) {
 		for _, n := range []int{64, 1024, 4096} {

@@ -12,10 +12,10 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// A capture's expected content. Most hold nothing but good packets.
+// content is the expected content of a capture. Most captures have good packets only.
 type content struct {
 	good   int           // packets that parse, have the right ICRC and encode to the same bytes
-	wrong  map[int]error // frames that must fail, by index: those injected on purpose
+	wrong  map[int]error // expected errors of bad frames, by index; a program has injected them
 	quirks int           // FLUSH packets whose ICRC is right only with the quirk of rxe
 	odd    int           // good packets with reserved bits set or a pad that is not zero
 }
@@ -48,8 +48,8 @@ var contents = map[string]content{
 	"udaddy.pcap":       {good: 24},
 	"write_bw.pcap":     {good: 100},
 
-	// Here a program with a raw socket tried what rxe would take. The odd ones
-	// have byte 4 of the BTH 0xFF and a pad that is not zero; rxe took both.
+	// In this capture a program with a raw socket tested which packets rxe accepts. One of the odd
+	// packets has 0xFF in byte 4 of the BTH, the other a pad that is not zero; rxe accepted both.
 	"rxe612_run1.pcap": {good: 477, odd: 2, wrong: map[int]error{
 		1589: bth.ErrVersion,
 		1594: frame.ErrUDPChecksum,
@@ -133,8 +133,8 @@ func encode(path *frame.Path, l frame.Layout, id uint16, f *bth.Fields) []byte {
 	return b
 }
 
-// reencode takes a packet apart and puts it together again. It reports whether
-// the result is the frame it came in.
+// reencode decodes a packet and encodes it again. It reports whether the result is equal to the
+// frame b.
 func reencode(t *testing.T, b []byte, p *frame.Packet) bool {
 	t.Helper()
 	id := uint16(0)
@@ -159,7 +159,7 @@ func reencode(t *testing.T, b []byte, p *frame.Packet) bool {
 	return false
 }
 
-// checkUnseen looks at a packet as a UDP socket would show it.
+// checkUnseen checks the ICRC of a packet without its headers, as a driver on a UDP socket does.
 func checkUnseen(t *testing.T, p *frame.Packet) {
 	t.Helper()
 	q := frame.Packet{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort}
@@ -179,7 +179,7 @@ func checkUnseen(t *testing.T, p *frame.Packet) {
 		data := bytes.Clone(p.Data)
 		data[len(data)-bth.ICRCLen-n/2-1] ^= 0x10
 		if err := q.Parse(data, frame.LayoutUDP); err == nil && q.CheckICRC() {
-			t.Errorf("%v: a flipped bit went by", q.Op)
+			t.Errorf("%v: a packet with a flipped bit was accepted", q.Op)
 		}
 	}
 }

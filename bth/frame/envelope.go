@@ -34,7 +34,7 @@ type Envelope struct {
 func (e *Envelope) Seal() {
 	e.crc = unseenCRC(&e.Src, &e.Dst, e.SrcPort, 0)
 	if is4(&e.Src) {
-		e.crc ^= crcIPv4Len.of(ipv4Len) // its total length was not zero
+		e.crc ^= crcIPv4Len.of(ipv4Len) // unseenCRC has used this total length instead of zero
 	}
 }
 
@@ -58,7 +58,7 @@ func (e *Envelope) CheckFour(b *[4][]byte, i *[4]uint16) bool {
 		return false
 	}
 	length := uint16(n) + bth.ICRCLen + udpLen
-	zero := e.register(length, 0) // to which an identification of zero adds nothing
+	zero := e.register(length, 0) // the register for Identification 0
 	c := [4]bth.CRC{zero, zero, zero, zero}
 	if is4(&e.Src) {
 		for k := range c {
@@ -105,7 +105,7 @@ func (p *Packet) ParseBody(b []byte, e *Envelope, i uint16) error {
 	p.UDPChecksum, p.IP, p.intact, p.pass = 0, nil, false, nil
 	err := p.Packet.Parse(b)
 	if err != nil {
-		p.env = nil // Next must not compare with this packet
+		p.env = nil // so that Next does not compare with this packet
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func TestEnvelope(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const first = 0xFFFE // it wraps
+			const first = 0xFFFE // the identification wraps
 			bodies := segments(path, first, 5)
 			for _, seen := range []bool{true, false} {
 				e := frame.Envelope{Src: gid(t, c.src), Dst: gid(t, c.dst), SrcPort: 0xC123, TrafficClass: 0x2A, HopLimit: 9, ID: first, IDSeen: seen}
@@ -58,7 +58,7 @@ func TestEnvelope(t *testing.T) {
 						body[bit/8] ^= 1
 					}
 				}
-				// As a segment of another place it has another identification.
+				// The same packet as another segment should have another identification.
 				_ = p.ParseBody(bodies[1], &e, 3)
 				if ok := p.CheckICRC(); ok != (!path.Is4() || !seen) {
 					t.Errorf("wrong identification, seen %v: CheckICRC %v", seen, ok)
@@ -68,8 +68,8 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
-// TestEnvelopeLearns: after one packet with an identification nobody expected
-// the next ones need no solving.
+// TestEnvelopeLearns: after one packet with an unexpected identification
+// the envelope expects this identification.
 func TestEnvelopeLearns(t *testing.T) {
 	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})
 	if err != nil {
@@ -82,14 +82,15 @@ func TestEnvelopeLearns(t *testing.T) {
 			t.Errorf("segment %d: %v, guess %d, want 777", i, err, e.ID)
 		}
 	}
-	// The next Parse knows nothing of it.
+	// Parse without the envelope does not use that guess.
 	if err := p.Parse(segments(path, 0, 1)[0], frame.LayoutUDP); err != nil || !p.CheckICRC() || e.ID != 777 {
 		t.Errorf("Parse after ParseBody: %v, guess %d", err, e.ID)
 	}
 }
 
-// TestEnvelopeMerged: datagrams that a receiver joined may be numbered with
-// gaps, or not at all, but not otherwise; the first one is as it was seen.
+// TestEnvelopeMerged: datagrams that the receiver's kernel has joined may have identifications with
+// gaps, or all the same one, but no others. The identification of the first datagram was read and
+// must be right.
 func TestEnvelopeMerged(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		c := frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")}
@@ -145,11 +146,12 @@ func TestEnvelopeFlushQuirk(t *testing.T) {
 		t.Errorf("%v, or wrong ICRC; identification %d", err, e.ID)
 	}
 	if e.IDSeen = true; p.CheckICRC() {
-		t.Error("it passes as a plain one")
+		t.Error("it passes the check without the quirk")
 	}
 }
 
-// TestCheckFour: what CheckFour passes CheckICRC passes, and it passes no damage.
+// TestCheckFour: CheckFour accepts intact packets, and rejects every packet with damage that
+// CheckICRC would detect.
 func TestCheckFour(t *testing.T) {
 	for _, c := range []struct{ name, src, dst string }{
 		{"IPv4", "10.0.0.1", "10.0.0.2"},
@@ -160,7 +162,7 @@ func TestCheckFour(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const first = 0xFFFE // it wraps
+			const first = 0xFFFE // the identification wraps
 			e := path.Envelope()
 			e.ID = first
 			bodies := segments(path, first, 5)
@@ -189,8 +191,8 @@ func TestCheckFour(t *testing.T) {
 	}
 }
 
-// TestNext: a packet is like the one before if all is the same that Parse, and the look
-// for its queue pair, go by.
+// TestNext: Next accepts a packet only if it has the same length and the same first eight bytes as
+// the previous one: Parse and the search for the queue pair depend only on these.
 func TestNext(t *testing.T) {
 	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})
 	if err != nil {
@@ -220,7 +222,7 @@ func TestNext(t *testing.T) {
 	for i, b := range bodies[1] {
 		bodies[1][i] ^= 0x10
 		start()
-		same := i >= 8 // of the BTH: what is acknowledged, PSN; payload and ICRC
+		same := i >= 8 // these may differ: AckReq and PSN of the BTH, payload and ICRC
 		if p.Next(bodies[1], &e, 1) != same {
 			t.Errorf("with another byte %d: %v", i, !same)
 		} else if same && p.CheckICRC() {

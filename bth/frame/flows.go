@@ -26,10 +26,10 @@ type flow struct {
 // NextBatch begins a batch: envelopes that Match returned before must not be used any more.
 func (f *Flows) NextBatch() { f.batch++ }
 
-// Match returns the envelope of the flow of a frame, the number of the datagram in that envelope
-// that the frame is, and its body, BTH to ICRC. [Packet.ParseBody] of them sets what Parse of
-// the frame would set, except Packet.IP. The envelope is valid until NextBatch. Match returns
-// a nil envelope if it does not know the flow, and always with [LayoutUDP], which has no
+// Match returns the envelope of the flow of a frame, the number i of the frame as a datagram of
+// that envelope, and its body, BTH to ICRC. [Packet.ParseBody] with these results sets the same
+// fields as Parse of the frame, except Packet.IP. The envelope is valid until NextBatch. Match
+// returns a nil envelope if it does not know the flow, and always with [LayoutUDP], which has no
 // headers; the caller then uses Parse.
 func (f *Flows) Match(b []byte, l Layout) (env *Envelope, i uint16, body []byte) {
 	form := formOf(b, l)
@@ -80,9 +80,8 @@ func (fl *flow) match(form *form, b []byte) (i uint16, body []byte) {
 	return id, body
 }
 
-// learn makes fl the flow of the packet p in frame b. It reports whether its frames can
-// be recognised: those have no UDP checksum, and are not to be fragmented, as
-// [Envelope.Seal] assumes.
+// learn makes fl the flow of the packet p in frame b. It returns false if Match cannot support the
+// flow: its frames must have no UDP checksum, and DF set, as [Envelope.Seal] assumes.
 func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
 	if p.UDPChecksum != 0 || !form.v6 && be.Uint16(p.IP[6:]) != dontFragment {
 		return false
@@ -99,7 +98,7 @@ func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
 	return true
 }
 
-// form is the layout of the headers of a frame.
+// form describes the headers of a frame: their lengths, and the fields that vary.
 type form struct {
 	ip, n int  // bytes before the IP header, and of all headers
 	v6    bool // IPv6
@@ -121,7 +120,8 @@ func wordsOf(headers []byte) (w words) {
 
 func (f *form) udp() int { return f.n - udpLen }
 
-// The forms, by what is before the IP header and its version.
+// The forms, by the header before the IP header (none, Ethernet, Ethernet with a tag) and by the IP
+// version.
 var forms = [3][2]form{
 	{newForm(0, false), newForm(0, true)},
 	{newForm(ethernetLen, false), newForm(ethernetLen, true)},

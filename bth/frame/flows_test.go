@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// recognise has a frame recognised, and compares what it is said to be with what Parse
-// says.
+// recognise calls Match for a frame and, if Match knows its flow, compares the result of ParseBody
+// with the result of Parse. It reports whether Match knew the flow.
 func recognise(t *testing.T, flows *frame.Flows, b []byte, l frame.Layout) bool {
 	t.Helper()
 	env, i, body := flows.Match(b, l)
@@ -53,8 +53,8 @@ func recognise(t *testing.T, flows *frame.Flows, b []byte, l frame.Layout) bool 
 	return true
 }
 
-// TestFlows: frames are recognised from the second of a flow on, whatever their length
-// and identification; and however they are damaged, they are what Parse says or nothing.
+// TestFlows: Match knows the frames of a flow after its second frame, with any length
+// and identification. For a damaged frame Match agrees with Parse, or does not know the flow.
 func TestFlows(t *testing.T) {
 	tagged, tagged6 := config4(t), config6(t)
 	tagged.VLAN, tagged.Priority, tagged6.VLAN = 100, 3, 4000
@@ -99,11 +99,11 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// TestFlowsMany: an envelope that was given out stays as it is for the batch, and flows
-// that take turns do not push each other out.
+// TestFlowsMany: a returned envelope does not change during the batch, and two flows with one
+// slot whose frames alternate do not replace each other.
 func TestFlowsMany(t *testing.T) {
 	var paths []*frame.Path
-	for i := range 65 { // the first and the last have one place
+	for i := range 65 { // the first and the last have the same slot
 		c := config4(t)
 		c.SrcPort = 0xC000 + uint16(i)
 		paths = append(paths, newPath(t, c))
@@ -121,7 +121,7 @@ func TestFlowsMany(t *testing.T) {
 	before := *env
 	for range 3 {
 		if recognise(t, &flows, packet(64), frame.LayoutEthernet) {
-			t.Fatal("a flow takes a place in use")
+			t.Fatal("a flow takes a slot that is in use in this batch")
 		}
 	}
 	var p frame.Packet
@@ -130,17 +130,17 @@ func TestFlowsMany(t *testing.T) {
 	}
 	flows.NextBatch()
 	if !recognise(t, &flows, packet(64), frame.LayoutEthernet) || recognise(t, &flows, packet(0), frame.LayoutEthernet) {
-		t.Error("the place of flow 0 is not taken in the next batch")
+		t.Error("in the next batch the slot of flow 0 is not taken")
 	}
 	flows = frame.Flows{}
 	for i := range 300 {
 		if recognise(t, &flows, packet(i%3), frame.LayoutEthernet) {
-			t.Fatal("a flow is learned from frames that come one by one")
+			t.Fatal("a flow is learned although its frames do not come in a row")
 		}
 	}
 }
 
-// TestFlowsLeft: what an envelope could not describe is left to Parse.
+// TestFlowsLeft: Match does not learn flows that an envelope cannot describe.
 func TestFlowsLeft(t *testing.T) {
 	for name, change := range map[string]func(b []byte){
 		"UDP checksum":       func(b []byte) { b[40], b[41] = 1, 2 },
@@ -175,7 +175,7 @@ func TestFlowsAllocate(t *testing.T) {
 	}
 }
 
-// FuzzFlows: a frame is what Parse says, after any other two.
+// FuzzFlows: Match agrees with Parse about a frame, after any two other frames.
 func FuzzFlows(f *testing.F) {
 	for _, c := range []frame.PathConfig{config4(f), config6(f)} {
 		b := ack(f, c)

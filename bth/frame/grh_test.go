@@ -20,9 +20,9 @@ func datagram(t testing.TB, c frame.PathConfig, n int) []byte {
 	return encode(newPath(t, c), frame.LayoutEthernet, 0xFFFE, &f)
 }
 
-// TestGRH: the area of a received packet names its source and destination, its
-// class and hop limit, and an IPv4 header in it has a right checksum; also where
-// the header itself was not seen.
+// TestGRH: the GRH area of a received packet has its addresses, its traffic
+// class and its hop limit, and an IPv4 header in it has a right checksum, also if
+// the driver has not seen the header.
 func TestGRH(t *testing.T) {
 	c4, c6 := config4(t), config6(t)
 	c4.TrafficClass, c4.HopLimit = 0xB8, 7
@@ -55,7 +55,7 @@ func TestGRH(t *testing.T) {
 	}
 }
 
-// TestParseGRH: which of the two headers it is, is guessed as Linux does.
+// TestParseGRH: ParseGRH chooses between IPv4 and IPv6 like Linux.
 func TestParseGRH(t *testing.T) {
 	v4 := unhex(t, "4500003c57eb40004011ce290a4d00020a4d0001") // a captured one
 	src4, dst4 := gid(t, "10.77.0.2"), gid(t, "10.77.0.1")
@@ -100,8 +100,8 @@ func TestParseGRH(t *testing.T) {
 	}
 }
 
-// FuzzParseGRH: never fails otherwise than by an error, and tells only IP
-// versions that belong together.
+// FuzzParseGRH: ParseGRH never panics, and both addresses that it returns are of one
+// IP version.
 func FuzzParseGRH(f *testing.F) {
 	f.Add(unhex(f, "6000000000241140fd770000000000000000000000000001fd770000000000000000000000000002"))
 	f.Add(append(make([]byte, 20), unhex(f, "4500003c57eb40004011ce290a4d00020a4d0001")...))

@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// TestHop: paths of one Hop, and what is derived of them, follow its addresses; else they
-// are as without.
+// TestHop: paths with a Hop, and paths derived from them, have its present addresses; otherwise
+// they are like paths without a Hop.
 func TestHop(t *testing.T) {
 	type owner struct{ int }
 	us := &owner{1}
@@ -21,7 +21,7 @@ func TestHop(t *testing.T) {
 	for _, c := range []frame.PathConfig{config4(t), config6(t), tagged} {
 		plain := newPath(t, c)
 		c.Hop = hop
-		c.SrcMAC, c.DstMAC = frame.MAC{1}, frame.MAC{2} // do not matter
+		c.SrcMAC, c.DstMAC = frame.MAC{1}, frame.MAC{2} // ignored with a Hop
 		p := newPath(t, c)
 		for _, macs := range [][2]frame.MAC{{macA, macB}, {{0xFF, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 0xFE}}} {
 			hop.Set(macs[0], macs[1])

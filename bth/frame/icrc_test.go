@@ -81,7 +81,7 @@ func TestICRC(t *testing.T) {
 			if !p.CheckICRC() || !p.CheckICRCFlushQuirk() {
 				t.Error("ICRC does not check")
 			}
-			// The definition, word for word, with the ICRC itself fed as well.
+			// The ICRC by its definition, computed over the packet including its ICRC.
 			if got := crc32.ChecksumIEEE(mask(b)); got != bth.ICRCResidue {
 				t.Errorf("residue %#x, want %#x", got, bth.ICRCResidue)
 			}
@@ -93,7 +93,7 @@ func TestICRC(t *testing.T) {
 				c[i] ^= 0x01
 				var q frame.Packet
 				if err := q.Parse(c, frame.LayoutIP); err == nil && q.CheckICRC() && bytes.Equal(mask(c), mask(b)) != true {
-					t.Errorf("flipped bit in byte %d went by", i)
+					t.Errorf("a packet with a flipped bit in byte %d was accepted", i)
 				}
 			}
 			// Other bytes need another ICRC, and PutICRC makes it.
@@ -124,7 +124,8 @@ func TestICRC(t *testing.T) {
 	}
 }
 
-// mask returns what the ICRC of the packet in b is the CRC-32 of, and the ICRC.
+// mask returns the bytes that the ICRC of the packet in b covers, with the masked fields as ones,
+// followed by the ICRC.
 func mask(b []byte) []byte {
 	m := append(bytes.Repeat([]byte{0xFF}, 8), b...)
 	ones := func(at ...int) {
@@ -195,8 +196,8 @@ func TestICRCSteps(t *testing.T) {
 	}
 }
 
-// TestICRCFromFields makes up the packets whose ICRC scapy's regression tests
-// give.
+// TestICRCFromFields builds packets from fields and compares their ICRC with those in scapy's
+// regression tests.
 func TestICRCFromFields(t *testing.T) {
 	payload := unhex(t, "4630818be28935d90e9a95505401be885e50") // and two bytes of pad
 	f := bth.Fields{

@@ -44,7 +44,7 @@ type Packet struct {
 	SrcPort        uint16
 	TrafficClass   uint8
 	HopLimit       uint8
-	FlowLabel      uint32 // of a packet without IP header; otherwise it is in there
+	FlowLabel      uint32 // only of a packet without IP header
 	IP             []byte // IP header, 20 or 40 bytes; nil with [LayoutUDP] and of [Packet.ParseBody]
 	SrcMAC, DstMAC MAC
 	VLAN           uint16 // VLAN identifier, 0: none
@@ -59,12 +59,12 @@ type Packet struct {
 	segment uint16
 	id      uint16 // Identification that makes the ICRC right
 	unseen  bool   // with a pass: the driver has not read the Identification
-	pass    *Pass  // of the queue pair that has found the addresses right; nil: none has
+	pass    *Pass  // of the queue pair that has accepted the addresses; nil: none
 	epoch   uint64 // of pass
 }
 
 // Parse checks and strips the envelope of the frame in b and parses the packet
-// inside. The UDP length decides where it ends; what follows is Ethernet
+// inside. The UDP length decides where it ends; the bytes after it are Ethernet
 // padding. It returns nil, a [ParseError] of this package about the envelope
 // or a [bth.ParseError] about the packet.
 //
@@ -216,8 +216,8 @@ func (p *Packet) parseIPv6(b []byte) error {
 	p.TrafficClass, p.HopLimit = b[0]<<4|b[1]>>4, b[7]
 	p.Src, p.Dst = bth.GID(b[8:]), bth.GID(b[24:])
 	if p.Src.Is4() || p.Dst.Is4() {
-		// Such an address must not be on the wire (RFC 4291, RFC 4942 2.2.1). It would
-		// pass for the IPv4 peer that it names.
+		// Such an address must not be on the wire (RFC 4291, RFC 4942 2.2.1). The stack would take
+		// the sender for the IPv4 host with that address.
 		return ErrIPHeader
 	}
 	return p.parseUDP(b[ipv6Len:total], 8)
@@ -277,7 +277,7 @@ func (p *Packet) SetIntact() {
 	}
 }
 
-// is4 is g.Is4 without a copy of g: every packet asks.
+// is4 is g.Is4 without a copy of g, because it is called for every packet.
 func is4(g *bth.GID) bool { return le.Uint64(g[:]) == 0 && be.Uint32(g[8:]) == 0xFFFF }
 
 // UnseenID returns the IPv4 Identification that CheckICRC has computed for a packet with a
@@ -324,12 +324,12 @@ func (p *Packet) PutICRCFlushQuirk() {
 type header struct {
 	crc    bth.CRC // register after them
 	ok     bool    // the ICRC is defined for them
-	unseen bool    // the identification is a guess
-	merged bool    // and a good one
+	unseen bool    // the driver has not read the identification: it is a guess
+	merged bool    // the identification is probably near the expected one: see Envelope.IDMerged
 	id     uint16
 }
 
-// headerCRC returns the header by p.IP or by the envelope.
+// headerCRC returns the header, from p.IP or from the envelope.
 func (p *Packet) headerCRC() header {
 	length := uint16(len(p.Data)) + udpLen
 	switch {
@@ -348,9 +348,9 @@ func (p *Packet) headerCRC() header {
 	return header{}
 }
 
-// checkRegister compares the register after a packet with its ICRC, for any
-// identification if the driver has not seen it; extra is how many bytes were
-// fed besides the packet.
+// checkRegister compares the register after a packet with its ICRC. If the driver has not seen the
+// identification, it accepts any identification that makes the ICRC right. extra is how many bytes
+// were fed in addition to the packet.
 func (p *Packet) checkRegister(h *header, c bth.CRC, extra int) bool {
 	p.id = h.id
 	if !h.ok || c.Sum() == p.ICRC() || !h.unseen && !h.merged {

@@ -197,7 +197,7 @@ func TestParseReuse(t *testing.T) {
 	}
 }
 
-// TestCheckICRCOddHeader covers what a driver could do wrong.
+// TestCheckICRCOddHeader: CheckICRC does not panic if a driver sets Packet.IP wrongly.
 func TestCheckICRCOddHeader(t *testing.T) {
 	var p frame.Packet
 	if err := p.Parse(ack(t, config4(t)), frame.LayoutEthernet); err != nil {
@@ -260,9 +260,9 @@ func FuzzParse(f *testing.F) {
 		one := bth.Decode(&p.Packet)
 		_ = one.String()
 
-		// Send it again on the same path, and receive that.
+		// Encode the packet again on the same path, and parse the result.
 		if p.SrcPort == 0 || p.HopLimit == 0 || p.Src.IsZero() || p.Dst.IsZero() || p.Src.IsMulticast() || p.VLAN == 4095 {
-			return // what a Path would not do
+			return // NewPath does not accept or keep these values
 		}
 		again := encode(pathOf(t, &p), frame.LayoutEthernet, 1, &one)
 		var q frame.Packet

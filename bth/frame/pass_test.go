@@ -6,7 +6,8 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// TestPass: a pass goes over to the packets that Next takes, and to no other.
+// TestPass: a packet that Next accepts keeps the pass of the previous packet; other packets do not
+// have it.
 func TestPass(t *testing.T) {
 	path, err := frame.NewPath(frame.PathConfig{Src: gid(t, "10.0.0.1"), Dst: gid(t, "10.0.0.2")})
 	if err != nil {
@@ -26,7 +27,7 @@ func TestPass(t *testing.T) {
 		}
 		p.SetPass(&pass)
 		if !p.Has(&pass) || p.Has(&another) {
-			t.Fatal("a packet has not the pass that it was given, or another one")
+			t.Fatal("a packet lacks the pass that it was given, or has another one")
 		}
 	}
 	start()

@@ -49,8 +49,8 @@ const (
 	moreFragments = 0x2000
 	fragmentMask  = 0x1FFF
 
-	// DefaultHopLimit is the hop limit of a path whose PathConfig has none.
-	// rxe sends 64 whatever the application asked for.
+	// DefaultHopLimit is the hop limit of a path whose PathConfig has none. rxe always sends 64 and ignores
+	// the value of the application.
 	DefaultHopLimit = 64
 )
 
@@ -61,7 +61,7 @@ var be = binary.BigEndian
 type PathConfig struct {
 	Src, Dst       bth.GID // both IPv4 (v4-mapped) or both IPv6
 	SrcMAC, DstMAC MAC     // DstMAC may be zero for a multicast group: it follows from Dst
-	Hop            *Hop    // if set, has the Ethernet addresses, now and later, and the two above do not matter
+	Hop            *Hop    // if set, it has the Ethernet addresses, which may change later; SrcMAC and DstMAC are ignored
 	VLAN           uint16  // VLAN identifier, 1…4094; 0: no tag
 	Priority       uint8   // 802.1Q priority, 0…7, of a tagged frame
 	SrcPort        uint16  // UDP source port; 0: [SourcePort] of the flow label
@@ -92,7 +92,7 @@ func NewPath(c PathConfig) (*Path, error) {
 	case c.Src.IsZero() || c.Dst.IsZero():
 		return nil, errors.New("frame: path: source and destination address must be set")
 	case c.Src.Is4() != c.Dst.Is4():
-		return nil, fmt.Errorf("frame: path: %v and %v are not of one IP version: choose a source GID of the destination's", c.Src, c.Dst)
+		return nil, fmt.Errorf("frame: path: %v and %v are not of one IP version: choose a source GID of the destination's version", c.Src, c.Dst)
 	case c.Src.IsMulticast():
 		return nil, fmt.Errorf("frame: path: source %v is a multicast group", c.Src)
 	case c.VLAN > 4094:
@@ -202,7 +202,7 @@ func (p *Path) HeaderLen(l Layout) int { return int(p.size - p.skip[l]) }
 // n must be at most 65507.
 //
 // id is the IPv4 identification. The ICRC covers it, so with [LayoutUDP] it
-// must be what the kernel is going to write. IPv6 has none.
+// must be the value that the kernel will write. IPv6 has none.
 //
 // Put sets don't-fragment and no UDP checksum, also over IPv6, as rxe and
 // adapters do: the ICRC protects the datagram.

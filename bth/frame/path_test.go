@@ -76,8 +76,8 @@ func headerCRC(b []byte) bth.CRC {
 	return bth.CRC(0xFFFFFFFF).Update(m[:8+len(b)])
 }
 
-// TestPathPutAny compares what Put does with tables and sums with the plain
-// computation, and has Parse read it back.
+// TestPathPutAny compares the headers and the CRC of Put with a plain computation, and
+// parses the packet again.
 func TestPathPutAny(t *testing.T) {
 	configs := []frame.PathConfig{config4(t), config6(t)}
 	rapid.Check(t, func(r *rapid.T) {
@@ -153,7 +153,8 @@ func TestNewPath(t *testing.T) {
 }
 
 func TestSourcePorts(t *testing.T) {
-	// Seen between Linux machines; 55410 is the source of every MAD in testdata.
+	// These ports were captured between Linux machines. 55410 is the source port of every MAD in
+	// testdata.
 	if frame.GSISourcePort != 55410 {
 		t.Errorf("source port of QP 1 is %d", frame.GSISourcePort)
 	}
@@ -181,7 +182,7 @@ func TestSourcePorts(t *testing.T) {
 	})
 }
 
-// TestManagementSourcePort looks where real management datagrams come from.
+// TestManagementSourcePort checks the source port of captured management datagrams.
 func TestManagementSourcePort(t *testing.T) {
 	n := 0
 	captures(t, func(t *testing.T, _ string, frames [][]byte) {
@@ -251,6 +252,6 @@ func TestPathEqual(t *testing.T) {
 	other.SrcPort++
 	p, q, r := newPath(t, c), newPath(t, c), newPath(t, other)
 	if !p.Equal(p) || !p.Equal(q) || p.Equal(r) || r.Equal(q) {
-		t.Error("paths are equal that differ, or the other way round")
+		t.Error("Equal is wrong")
 	}
 }

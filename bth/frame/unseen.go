@@ -46,9 +46,9 @@ func (p *Packet) RecoverIPv4ID() (id uint16, ok bool) {
 	return p.solve(c, 0, len(p.Data)-bth.ICRCLen)
 }
 
-// solve returns the identification that makes the ICRC right, given the
-// register after the whole packet with a guess in its place; fed is how many
-// bytes went in after the UDP header.
+// solve returns the identification that makes the ICRC right. c is the
+// register after the whole packet with the identification guess; fed is how many
+// bytes were fed after the UDP header.
 func (p *Packet) solve(c bth.CRC, guess uint16, fed int) (id uint16, ok bool) {
 	diff := c ^ bth.CRC(^p.ICRC())
 	// Rewind the difference to the identification. There its two bytes are the
@@ -58,9 +58,9 @@ func (p *Packet) solve(c bth.CRC, guess uint16, fed int) (id uint16, ok bool) {
 	return guess ^ bits.ReverseBytes16(uint16(diff)), diff>>16 == 0
 }
 
-// rewind returns the register that n zero bytes would have turned into c. Zero
-// bytes are a multiplication by a power of x modulo the CRC polynomial, so this
-// is one by the inverse power, put together from the binary digits of n.
+// rewind returns the register that n zero bytes would have turned into c. Feeding zero
+// bytes multiplies the register by a power of x modulo the CRC polynomial, so rewind
+// multiplies by the inverse power, four binary digits of n at a time.
 func rewind(c bth.CRC, n int) bth.CRC {
 	for i := 0; n != 0; i, n = i+4, n>>4 {
 		if d := n & 15; d != 0 {

@@ -52,7 +52,7 @@ type Table[T any] struct {
 // place holds one of the numbers that share some upper bits.
 type place[T any] struct {
 	n      uint32
-	taken  bool // by n, which object has or which rests
+	taken  bool // n belongs to object, or rests
 	object *T   // nil: none
 }
 
@@ -65,14 +65,15 @@ type resting struct {
 // firstBits is the binary logarithm of the size of a new table.
 const firstBits = 6
 
-// maxDraws is how many random numbers Draw tries before it takes the first free number
-// behind the last one. In a table that is at most half full at least half of the tries
+// maxDraws is how many random numbers Draw tries before it searches for the first free number
+// after a random one. In a table that is at most half full at least half of the tries
 // succeed, so Draw needs the search only if Rand is not random or a residue class is
 // nearly used up.
 const maxDraws = 64
 
-// maxSparse is how many places there are at most for each number that is taken. Other numbers
-// hardly take places away from the free ones of a class in a table so empty: there are none.
+// maxSparse is the largest ratio of places to taken numbers up to which Draw grows the table. If
+// the search finds no number in an emptier table, the part has no free number, and a larger table
+// would not help.
 const maxSparse = 128
 
 // NewTable returns an empty table.
@@ -136,7 +137,7 @@ func (t *Table[T]) Draw(now mono.Time, o *T, p Part) (n uint32, ok bool) {
 	}
 }
 
-// put gives an object a number if it and its place are free.
+// put gives an object the number n if n and its place are free.
 func (t *Table[T]) put(n uint32, o *T) bool {
 	p := &t.places[n>>t.shift]
 	if p.taken || t.config.Reserved != nil && t.config.Reserved(n) {
@@ -147,7 +148,7 @@ func (t *Table[T]) put(n uint32, o *T) bool {
 	return true
 }
 
-// search gives an object the first free number of a part behind a random one.
+// search gives an object the first free number of a part after a random one.
 func (t *Table[T]) search(random uint32, o *T, p Part) (uint32, bool) {
 	if p.Shuffle == nil {
 		return t.scan(random%Space, o, p.Residue, p.class())
@@ -160,7 +161,8 @@ func (t *Table[T]) search(random uint32, o *T, p Part) (uint32, bool) {
 	return 0, false
 }
 
-// scan gives an object the first free number of each place behind n's, in turn.
+// scan looks at each place from that of n on, and gives an object the first number of the residue
+// class that is free.
 func (t *Table[T]) scan(n uint32, o *T, residue, class uint32) (uint32, bool) {
 	first := n >> t.shift
 	for i := range uint32(len(t.places)) {
@@ -213,8 +215,8 @@ func (t *Table[T]) wakeFirst(k int) {
 	}
 }
 
-// grow doubles the table, unless every number has a place of its own. Numbers that differ
-// in their upper bits still do when one bit more is looked at.
+// grow doubles the table, unless every number has a place of its own. Two numbers with different
+// places still have different places afterwards, because a place is then given by one bit more.
 func (t *Table[T]) grow() bool {
 	if t.shift == 0 {
 		return false

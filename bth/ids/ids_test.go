@@ -14,7 +14,7 @@ func seeded(rest int) *Table[thing] {
 	return NewTable[thing](Config{Max: Space, Rand: rand.New(rand.NewPCG(1, 2)).Uint64, Rest: rest})
 }
 
-// draw draws a number of all.
+// draw draws a number from all numbers.
 func draw(t *testing.T, tab *Table[thing], now mono.Time) *thing {
 	t.Helper()
 	return drawOf(t, tab, now, 0, 1)
@@ -34,8 +34,8 @@ func drawOf(t *testing.T, tab *Table[thing], now mono.Time, residue, class uint3
 	return o
 }
 
-// Each object has a number of its own, by which it is found until it is freed. Numbers that
-// nothing has find nothing, those beyond 24 bits neither.
+// Each object has its own number, and Find finds the object by it until the number is freed. For a
+// number that no object has, or of more than 24 bits, Find returns nil.
 func TestFind(t *testing.T) {
 	tab := seeded(100)
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -86,8 +86,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Numbers are spread evenly, and the steps between them, also when the table is as full as
-// it gets and when they are of one residue.
+// The numbers are spread evenly, and so are the differences between consecutive numbers, also if
+// the table is as full as possible, and if all numbers are of one residue.
 func TestSpread(t *testing.T) {
 	const count, buckets = 8000, 16
 	for _, class := range []uint32{1, 2, 7, 64} {
@@ -139,7 +139,8 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// A source of randomness that is stuck neither hangs nor makes the table grow without need.
+// With a source of randomness that always returns the same value, Draw does not hang, and the table
+// does not grow without need.
 func TestPoorRandomness(t *testing.T) {
 	for _, v := range []uint64{0, 1, Space - 1, math.MaxUint64} {
 		tab := NewTable[thing](Config{Max: Space, Rand: func() uint64 { return v }, Rest: 4})
@@ -157,7 +158,7 @@ func TestPoorRandomness(t *testing.T) {
 	}
 }
 
-// A table takes as many objects as it may, and others in the place of those that are freed.
+// A table accepts at most Max objects, and a new one after another was freed.
 func TestFull(t *testing.T) {
 	tab := seeded(0)
 	tab.SetMax(2)
@@ -170,7 +171,7 @@ func TestFull(t *testing.T) {
 	draw(t, tab, 0)
 }
 
-// Freeing a number twice is a bug of the caller's that must not go unseen.
+// Free panics if the caller frees a number twice.
 func TestFreeTwice(t *testing.T) {
 	tab := seeded(4)
 	o := draw(t, tab, 0)

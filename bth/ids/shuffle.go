@@ -5,8 +5,8 @@ import (
 	"crypto/cipher"
 )
 
-// Shuffle is a secret permutation of the numbers. Without its key nobody can find out to which
-// class a number belonged before.
+// Shuffle is a secret permutation of the numbers. Without its key the class of a number before the
+// permutation cannot be found out.
 //
 // It is a Feistel network of four rounds, each with AES as its function (Luby and Rackoff, 1988).
 type Shuffle struct{ block cipher.Block }
@@ -15,7 +15,7 @@ type Shuffle struct{ block cipher.Block }
 func NewShuffle(key [16]byte) *Shuffle {
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		panic(err) // it has a length that AES takes
+		panic(err) // cannot happen: the length of the key is right
 	}
 	return &Shuffle{block}
 }
@@ -35,7 +35,8 @@ func (s *Shuffle) of(n uint32) uint32 {
 	return left<<halfBits | right
 }
 
-// mix returns half a number that depends on the key, the round, and the other half.
+// mix is the round function of the Feistel network: it returns a half that depends on the key, the
+// round, and the other half.
 func (s *Shuffle) mix(round, half uint32) uint32 {
 	b := [aes.BlockSize]byte{byte(round), byte(half >> 8), byte(half)}
 	s.block.Encrypt(b[:], b[:])

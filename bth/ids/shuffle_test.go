@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A shuffle is a permutation, and another one with another key.
+// A shuffle is a permutation, and different keys give different permutations.
 func TestShuffle(t *testing.T) {
 	a, b := NewShuffle([16]byte{1}), NewShuffle([16]byte{2})
 	seen := make([]uint64, Space/64)
@@ -25,7 +25,8 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// Tables of different parts never give the same number, and the numbers of one lie in all classes.
+// Tables of different parts never hand out the same number, and the numbers of one shuffled part are in
+// all classes.
 func TestParts(t *testing.T) {
 	const class = 64
 	shuffle := NewShuffle([16]byte{3})
@@ -47,7 +48,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A part gives half of its numbers at least, and those of no other part, however the random numbers fall.
+// A table hands out at least half of the numbers of its part, and none of another part, for any sequence
+// of random numbers.
 func TestPartRunsOut(t *testing.T) {
 	const class = 1 << 14
 	shuffle := NewShuffle([16]byte{4})
