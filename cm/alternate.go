@@ -272,11 +272,11 @@ func (c *Conn) proposed(r *rx, lap *LAP) {
 		mra.TID = lap.TID
 		m.reply(c.from, c.to, mra)
 		return
-	case again && a.answer != nil: // our APR was lost
+	case again && a.answer != nil: // the peer repeats the LAP because our APR was lost
 		m.counters.Duplicates[AttrLAP-AttrREQ]++
 		m.reply(c.from, c.to, a.answer)
 		return
-	case a.lap.waits() && c.active: // ours has precedence
+	case a.lap.waits() && c.active: // our LAP has precedence
 		m.reply(c.from, c.to, c.apr(lap.TID, APReject))
 		return
 	}

@@ -13,30 +13,30 @@ import (
 // The second addresses of the two ends.
 var ownAlt, peerAlt = gid("10.1.0.1"), gid("10.1.0.2")
 
-// ---- what each side says ----
+// ---- the messages of each side ----
 
 func altPath() AlternatePath {
 	return AlternatePath{Local: ownAlt, Remote: peerAlt, TrafficClass: 0x20, FlowLabel: 0x777, HopLimit: 9}
 }
 
-// altSeen is the path of altPath as this side sees it.
+// altSeen is the Path of altPath, seen from this side.
 func altSeen(ackTimeout uint8) Path {
 	return Path{LocalGID: ownAlt, RemoteGID: peerAlt, FlowLabel: 0x777, TrafficClass: 0x20, HopLimit: 9, AckTimeout: ackTimeout}
 }
 
-// wire adds what goes over the wire only.
+// wire adds the fields that a path has only on the wire.
 func wire(p Path) Path {
 	p.LocalLID, p.RemoteLID = PermissiveLID, PermissiveLID
 	return p
 }
 
-// mirrored is a path as the other side sees it.
+// mirrored is a path seen from the other side.
 func mirrored(p Path) Path {
 	p.LocalGID, p.RemoteGID = p.RemoteGID, p.LocalGID
 	return p
 }
 
-// ownLAP is the n-th of the active side.
+// ownLAP is the n-th LAP of the active side.
 func ownLAP(n uint64) *LAP {
 	return &LAP{Header: Header{TID: ownTID + n<<32}, LocalID: ownID, RemoteID: peerID, RemoteQPN: peerQPN,
 		RemoteResponseTimeout: 20, Alternate: wire(altSeen(17))}
@@ -61,7 +61,7 @@ func peerAPR(tid uint64, status APStatus) *APR {
 	return &APR{Header: Header{TID: tid}, LocalID: peerID, RemoteID: ownID, Status: status}
 }
 
-// asked brings a connection to where the peer's LAP is up to the owner.
+// asked brings a connection to the state in which the owner must answer the peer's LAP.
 func (d *dialogue) asked(active bool) *Conn {
 	d.Helper()
 	c := d.reach(active, StateEstablished)
@@ -73,7 +73,7 @@ func (d *dialogue) asked(active bool) *Conn {
 	return c
 }
 
-// alternate wants a connection to have an alternate path, or none.
+// alternate checks the alternate path of a connection; want is nil for none.
 func (d *dialogue) alternate(c *Conn, want *Path) {
 	d.Helper()
 	var got *Path
@@ -92,7 +92,7 @@ func (d *dialogue) alternate(c *Conn, want *Path) {
 
 func of(p Path) *Path { return &p }
 
-// TestREQProposesAlternate: the REP says what becomes of it.
+// TestREQProposesAlternate: the REP accepts or refuses the alternate path of our REQ.
 func TestREQProposesAlternate(t *testing.T) {
 	for f, want := range map[Failover]*Path{FailoverAccepted: of(wire(altSeen(20))), FailoverUnsupported: nil, FailoverRejected: nil, 3: nil} {
 		t.Run(f.String(), func(t *testing.T) {
@@ -135,13 +135,13 @@ func TestREQProposesAlternate(t *testing.T) {
 
 func of2(p AlternatePath) *AlternatePath { return &p }
 
-// TestREQOffersAlternate: what the passive side answers to each alternate path.
+// TestREQOffersAlternate: the answer of the passive side to each alternate path.
 func TestREQOffersAlternate(t *testing.T) {
 	far := gid("10.9.9.9")
 	for _, tt := range []struct {
 		name   string
 		change func(*Path)
-		says   Failover // the owner, if there is something to be asked
+		says   Failover // the answer of the owner, if the Manager asks it
 		want   Failover
 	}{
 		{"taken", func(*Path) {}, FailoverAccepted, FailoverAccepted},
@@ -184,7 +184,8 @@ func TestREQOffersAlternate(t *testing.T) {
 	}
 }
 
-// TestLoadAlternate: the peer's answer is reported, and a path it accepts counts.
+// TestLoadAlternate: the peer's answer is an event, and an accepted path is the alternate path of
+// the connection.
 func TestLoadAlternate(t *testing.T) {
 	for _, active := range []bool{true, false} {
 		for s := APLoaded; s <= APInvalidSL; s++ {
@@ -212,13 +213,13 @@ func TestLoadAlternate(t *testing.T) {
 					want = nil
 				}
 				d.alternate(c, want)
-				d.recv(apr) // again: nothing new
+				d.recv(apr) // a duplicate has no effect
 				d.silent()
 				d.state(c, StateEstablished)
 				if n := d.m.Counters().Duplicates[AttrAPR-AttrREQ]; n != 1 {
 					t.Errorf("%d duplicates", n)
 				}
-				d.advance(time.Hour) // no more LAPs
+				d.advance(time.Hour) // the LAP is not repeated
 				d.silent()
 				d.finish(c)
 			})
@@ -257,7 +258,7 @@ func TestLoadAlternateErrors(t *testing.T) {
 	})
 }
 
-// TestRecvLAP: what a LAP gets in each state.
+// TestRecvLAP: the answer to a LAP in each state.
 func TestRecvLAP(t *testing.T) {
 	everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
 		if in(s, StateReqRcvd, StateRepRcvd) {
@@ -272,7 +273,7 @@ func TestRecvLAP(t *testing.T) {
 			d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
 			d.send(ownAPR(1, APLoaded))
 			d.alternate(c, of(altSeen(18)))
-		case in(s, StateTimewait, StateReqSent, StateMRAReqRcvd): // the peer's ID means nothing here (any more)
+		case in(s, StateTimewait, StateReqSent, StateMRAReqRcvd): // the peer's ID is not known, or not any more
 			d.send(ownAPR(1, APInvalidCommID))
 			if n.Unmatched != 1 {
 				d.Errorf("unmatched %d", n.Unmatched)
@@ -286,7 +287,7 @@ func TestRecvLAP(t *testing.T) {
 	})
 }
 
-// TestRecvLAPRefused: what is wrong with a LAP is told without asking the owner.
+// TestRecvLAPRefused: the Manager refuses an invalid LAP without asking the owner.
 func TestRecvLAPRefused(t *testing.T) {
 	far := gid("10.9.9.9")
 	for _, tt := range []struct {
@@ -320,8 +321,8 @@ func TestRecvLAPRefused(t *testing.T) {
 	}
 }
 
-// TestRecvDuplicateLAP: before the owner knows nothing happens, then the peer is
-// told to wait, and when he has answered the answer comes again.
+// TestRecvDuplicateLAP: a duplicate LAP is ignored until the owner has taken the event. Then an MRA
+// answers it, and after the owner's answer the same APR again.
 func TestRecvDuplicateLAP(t *testing.T) {
 	for _, active := range []bool{true, false} {
 		for _, status := range []APStatus{APLoaded, APReject} {
@@ -351,7 +352,8 @@ func TestRecvDuplicateLAP(t *testing.T) {
 			if n := d.m.Counters().Duplicates[AttrLAP-AttrREQ]; n != 5 {
 				t.Errorf("%d duplicates", n)
 			}
-			// Linux uses one TID for all LAPs of a connection: another path is news.
+			// Linux uses one TID for all LAPs of a connection: a LAP with another path is a new
+			// one.
 			other := peerLAP(1)
 			other.Alternate.FlowLabel++
 			d.recv(other)
@@ -361,12 +363,12 @@ func TestRecvDuplicateLAP(t *testing.T) {
 	}
 }
 
-// TestRecvMRAOfLAP: the wait gets longer once, for this LAP only.
+// TestRecvMRAOfLAP: an MRA makes the wait longer once, for this LAP only.
 func TestRecvMRAOfLAP(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateEstablished)
 	mra := &MRA{Header: Header{TID: ownLAP(1).TID}, LocalID: peerID, RemoteID: ownID, Of: OfOther, ServiceTimeout: 20}
-	d.recv(mra) // nothing to wait for
+	d.recv(mra) // ignored: we wait for no answer
 	d.silent()
 	d.must(c.LoadAlternate(d.now, altPath(), nil))
 	d.send(ownLAP(1))
@@ -387,7 +389,7 @@ func TestRecvMRAOfLAP(t *testing.T) {
 	d.state(c, StateEstablished)
 }
 
-// TestMRADelaysOneMessage: what follows is repeated as ever.
+// TestMRADelaysOneMessage: an MRA for a LAP does not change the intervals of later messages.
 func TestMRADelaysOneMessage(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateEstablished)
@@ -402,7 +404,7 @@ func TestMRADelaysOneMessage(t *testing.T) {
 	d.send(ownLAP(2))
 }
 
-// TestMRAOfREQDelaysNothingElse: the same of the handshake and the DREQ.
+// TestMRAOfREQDelaysNothingElse: an MRA for the REQ does not change the intervals of the DREQ.
 func TestMRAOfREQDelaysNothingElse(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateMRAReqRcvd)
@@ -412,13 +414,13 @@ func TestMRAOfREQDelaysNothingElse(t *testing.T) {
 	d.send(ownRTU())
 	d.must(c.Disconnect(d.now, nil))
 	d.send(ownDREQ())
-	d.advance(16*ms(4608) + ms(6300)) // and not 16 times 66 s
+	d.advance(16*ms(4608) + ms(6300)) // with the interval of the MRA it would be 16 times 66 s
 	d.recvd(ownDREQ(), 6+15)
 	d.event(Disconnected)
 	d.state(c, StateTimewait)
 }
 
-// recvd wants one message to be sent so many times, and nothing else.
+// recvd checks that the Manager sends the message m so many times, and nothing else.
 func (d *dialogue) recvd(m Message, times int) {
 	d.Helper()
 	for range times {
@@ -430,7 +432,7 @@ func (d *dialogue) recvd(m Message, times int) {
 	}
 }
 
-// TestLateAPR: the answer to a LAP that was given up is not one to the next.
+// TestLateAPR: a late APR to a LAP that was given up does not answer the next LAP.
 func TestLateAPR(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateEstablished)

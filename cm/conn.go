@@ -163,8 +163,9 @@ func (c *Conn) Destroy(now mono.Time) {
 	}
 }
 
-// Drop is Destroy without a message for an unanswered request, whose sender the device cannot reach. An answer would
-// make the host look for the sender on the link: a neighbour entry and a broadcast for each forged address.
+// Drop is Destroy, but sends no message for an unanswered request. It is for a request whose
+// sender has no route. To send an answer, the host would look for the sender on the link: each
+// forged address would cost a neighbour entry and a broadcast.
 func (c *Conn) Drop(now mono.Time) {
 	if c.destroyed || c.state != StateReqRcvd && c.state != StateMRAReqSent {
 		c.Destroy(now)

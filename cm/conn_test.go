@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// TestRetransmission: each message that wants an answer is repeated at Linux's
-// intervals, as often as agreed, and then given up.
+// TestRetransmission: each message that needs an answer is repeated at Linux's
+// intervals, as often as the REQ says, and then given up.
 func TestRetransmission(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -30,7 +30,7 @@ func TestRetransmission(t *testing.T) {
 		{"REQ", true, StateReqSent, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
 		{"REQ after MRA", true, StateMRAReqRcvd, ownREQ(), ms(4608), 15, Unreachable, timeoutREJ(ownTID, 0), 0},
 		{"LAP", true, StateEstablished, ownLAP(1), ms(4608), 15, AlternateResponse, nil, 0},
-		// What the REQ of the peer said: code 19, 3 retries.
+		// The values in the REQ of the peer: code 19, 3 retries.
 		{"LAP of the passive side", false, StateEstablished, passiveLAP(), ms(2048), 3, AlternateResponse, nil, 0},
 		{"DREQ of the active side", true, StateDreqSent, ownDREQ(), ms(4608), 15, Disconnected, nil, 6},
 		{"DREQ of the passive side", false, StateDreqSent, ownDREQ(), ms(2048), 3, Disconnected, nil, 5},
@@ -56,7 +56,7 @@ func TestRetransmission(t *testing.T) {
 			}
 			for i := range tt.retries {
 				if i == 0 && tt.state == StateMRAReqRcvd {
-					again(ms(65536 + 512)) // what the peer asked for, once
+					again(ms(65536 + 512)) // the time in the peer's MRA, once
 				} else {
 					again(tt.every)
 				}
@@ -94,7 +94,8 @@ func TestRetransmission(t *testing.T) {
 	}
 }
 
-// TestLateTimer: a timer seen late is handled once, not once per missed interval.
+// TestLateTimer: if HandleTimeout is called late, it handles a timer once, not once for each missed
+// interval.
 func TestLateTimer(t *testing.T) {
 	d := newDialogue(t)
 	d.active(StateReqSent)
@@ -130,7 +131,8 @@ func TestTimewait(t *testing.T) {
 	}
 }
 
-// TestPeerCannotChooseForEver: times of hostile length, or none at all, are cut.
+// TestPeerCannotChooseForEver: the Manager limits the times that a peer chooses, also codes for no
+// time and for ever.
 func TestPeerCannotChooseForEver(t *testing.T) {
 	for _, tt := range []struct {
 		code, timeout  uint8
@@ -232,7 +234,7 @@ func TestQPAttr(t *testing.T) {
 		p.ResponderResources = 0
 		c, err := d.m.Connect(0, p)
 		d.must(err)
-		d.recv(peerREP()) // which says that the peer will READ all the same
+		d.recv(peerREP()) // the REP claims that the peer may READ nevertheless
 		if got, _ := c.QPAttr(); got.RemoteRead || got.MaxDestRdAtomic != 0 {
 			t.Errorf("remote read %v, %d at a time", got.RemoteRead, got.MaxDestRdAtomic)
 		}
@@ -413,7 +415,7 @@ func TestConnectErrors(t *testing.T) {
 	wantErrno(t, err, ErrLimit)
 }
 
-// TestConnectVariants: what differs in the REQ.
+// TestConnectVariants: parameters of Connect, and the fields of the REQ that they change.
 func TestConnectVariants(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -468,8 +470,8 @@ func TestCommEstablished(t *testing.T) {
 		if e := d.event(Established); e.Conn != c || e.Private != nil {
 			t.Errorf("event %v", e)
 		}
-		d.must(c.CommEstablished(d.now)) // again is nothing
-		d.recv(peerRTU())                // nor is the late RTU
+		d.must(c.CommEstablished(d.now)) // a second call has no effect
+		d.recv(peerRTU())                // neither has a late RTU
 		d.advance(time.Hour)
 		d.silent()
 	}
@@ -521,7 +523,7 @@ func TestSimultaneousDisconnect(t *testing.T) {
 	d.event(Disconnected)
 	d.state(c, StateTimewait)
 	wantErrno(t, c.Disconnect(d.now, nil), syscall.EINVAL)
-	d.recv(peerDREQ()) // and the peer repeats itself
+	d.recv(peerDREQ()) // the peer repeats its DREQ
 	d.send(ownDREP(0x5555))
 }
 
@@ -532,7 +534,8 @@ func TestNewManagerErrors(t *testing.T) {
 	wantErrno(t, err, syscall.EINVAL)
 }
 
-// TestBadRandom: a source that always says the same, even zero, still gives IDs.
+// TestBadRandom: with a source that always returns the same number, even zero, the Manager still
+// chooses different IDs.
 func TestBadRandom(t *testing.T) {
 	for _, v := range []uint32{0, 7, ^uint32(0)} {
 		d := newDialogue(t, func(c *Config) { c.Rand = func() uint32 { return v } })
@@ -606,7 +609,7 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// TestOfferFlags: what else a REQ and a REP say.
+// TestOfferFlags: the flags and the path of a REQ and a REP.
 func TestOfferFlags(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateReqSent)
@@ -630,8 +633,8 @@ func TestOfferFlags(t *testing.T) {
 	}
 }
 
-// TestQPNAfterTimewait: a connection that leaves timewait does not take the QPN of
-// its successor with it.
+// TestQPNAfterTimewait: the end of timewait does not remove the QPN of a newer connection
+// with the same QPN.
 func TestQPNAfterTimewait(t *testing.T) {
 	d := newDialogue(t)
 	d.passive(StateTimewait)

@@ -13,7 +13,7 @@ type Counters struct {
 
 	Malformed      uint64 // not 256 bytes, or not of this class and version
 	Unsupported    uint64 // attribute without a handler
-	Unmatched      uint64 // for no exchange known here
+	Unmatched      uint64 // of no known exchange
 	Foreign        uint64 // unmatched MADs for a known exchange, but from another address
 	RequestsFull   uint64 // REQ or SIDR_REQ dropped: backlog or a limit is reached
 	Evicted        uint64 // half-open connections and inquiries that made room for others

@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// The two ends of every dialogue. Own random numbers count 0x10, 0x20, …: the
-// first is the high half of transaction IDs, the next two the ID and the PSN of
+// The two ends of every dialogue. The random numbers of this side are 0x10, 0x20, …: the
+// first is the high half of transaction IDs, the next two are the ID and the PSN of
 // the first connection.
 var (
 	ownGID, peerGID, strangerGID = gid("10.0.0.1"), gid("10.0.0.2"), gid("10.0.0.3")
@@ -35,7 +35,7 @@ const (
 	peerTID           = uint64(0x7777)
 )
 
-// dialogue drives one Manager by hand-made messages of a peer.
+// dialogue tests one Manager with hand-made messages of a peer.
 type dialogue struct {
 	testing.TB
 	m   *Manager
@@ -57,7 +57,7 @@ func newDialogue(t testing.TB, change ...func(*Config)) *dialogue {
 	return &dialogue{TB: t, m: m}
 }
 
-// recv hands a message of the peer to the Manager.
+// recv passes a message of the peer to the Manager.
 func (d *dialogue) recv(msg Message) { d.recvFrom(peerGID, msg) }
 
 func (d *dialogue) recvFrom(from bth.GID, msg Message) { d.recvAt(from, ownGID, msg) }
@@ -66,7 +66,7 @@ func (d *dialogue) recvAt(from, to bth.GID, msg Message) {
 	d.m.HandleMAD(d.now, from, to, encode(msg))
 }
 
-// send wants msg to be what the Manager sends next.
+// send checks that msg is the next message that the Manager sends.
 func (d *dialogue) send(msg Message) {
 	d.Helper()
 	o, ok := d.m.NextMAD()
@@ -85,7 +85,7 @@ func (d *dialogue) send(msg Message) {
 	}
 }
 
-// silent wants nothing to be sent and no event.
+// silent checks that the Manager has no message to send and no event.
 func (d *dialogue) silent() {
 	d.Helper()
 	if o, ok := d.m.NextMAD(); ok {
@@ -97,7 +97,7 @@ func (d *dialogue) silent() {
 	}
 }
 
-// event wants the next event to be of kind.
+// event checks that the next event is of a kind, and returns it.
 func (d *dialogue) event(kind EventKind) Event {
 	d.Helper()
 	e, ok := d.m.NextEvent()
@@ -123,10 +123,10 @@ func (d *dialogue) advance(by time.Duration) {
 		d.m.HandleTimeout(t)
 	}
 	d.now = end
-	d.m.HandleTimeout(end) // not due: must do nothing
+	d.m.HandleTimeout(end) // no timer is due: must do nothing
 }
 
-// forgotten wants the Manager to remember nothing.
+// forgotten checks that the Manager keeps nothing.
 func (d *dialogue) forgotten() {
 	d.Helper()
 	d.checkTables()
@@ -136,7 +136,7 @@ func (d *dialogue) forgotten() {
 	}
 }
 
-// checkTables verifies what must hold between any two calls.
+// checkTables checks the invariants that hold between any two calls.
 func (d *dialogue) checkTables() {
 	d.Helper()
 	if err := d.m.check(); err != nil {
@@ -269,7 +269,7 @@ func (q *fairQueue) check() error {
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// ---- what each side says ----
+// ---- the messages of each side ----
 
 func connectParam() ConnectParam {
 	return ConnectParam{
@@ -356,7 +356,8 @@ func timeoutREJ(tid uint64, remote CommID) *REJ {
 
 // ---- the way to each state ----
 
-// active brings a connection begun here to a state, all messages taken.
+// active brings a connection that this side begins to a state. It has read all messages and events
+// on the way.
 func (d *dialogue) active(want State) *Conn {
 	d.Helper()
 	c, err := d.m.Connect(d.now, connectParam())
@@ -381,7 +382,7 @@ func (d *dialogue) active(want State) *Conn {
 	}
 	for _, s := range steps {
 		if s.reaches == StateMRAReqRcvd && want != StateMRAReqRcvd || s.reaches == StateDreqSent && want == StateDreqRcvd {
-			continue // a detour
+			continue // not a step on the way to want
 		}
 		s.do()
 		d.state(c, s.reaches)
@@ -393,7 +394,8 @@ func (d *dialogue) active(want State) *Conn {
 	return nil
 }
 
-// passive brings a connection begun by the peer to a state, all messages taken.
+// passive brings a connection that the peer begins to a state. It has read all messages and events
+// on the way.
 func (d *dialogue) passive(want State) *Conn {
 	d.Helper()
 	if d.l == nil {
@@ -472,7 +474,8 @@ func everyState(t *testing.T, f func(d *dialogue, c *Conn, active bool, s State)
 	}
 }
 
-// finish ends a connection in any state and lets all time pass.
+// finish ends a connection in any state, and advances the time until the Manager keeps nothing of
+// it.
 func (d *dialogue) finish(c *Conn) {
 	d.Helper()
 	c.Destroy(d.now)
@@ -497,7 +500,7 @@ func wantErrno(t testing.TB, err error, want error) {
 	}
 }
 
-// TestWrongState: every operation in every state either is legal or returns a
+// TestWrongState: every operation in every state either is legal, or returns
 // ErrState and changes nothing.
 func TestWrongState(t *testing.T) {
 	ops := []struct {
@@ -524,8 +527,8 @@ func TestWrongState(t *testing.T) {
 		{"load alternate path", func(c *Conn, now mono.Time) error { return c.LoadAlternate(now, altPath(), nil) },
 			[]State{StateEstablished}},
 		{"answer alternate path", func(c *Conn, now mono.Time) error { return c.AnswerAlternate(now, AlternateAnswer{}) },
-			nil}, // not asked
-		{"migrated", func(c *Conn, now mono.Time) error { return c.Migrated(now) }, nil}, // nowhere to
+			nil}, // the peer has sent no LAP
+		{"migrated", func(c *Conn, now mono.Time) error { return c.Migrated(now) }, nil}, // there is no alternate path
 	}
 	check := func(d *dialogue, c *Conn, s State, op int) {
 		o := ops[op]
@@ -542,7 +545,7 @@ func TestWrongState(t *testing.T) {
 		}
 		wantErrno(d, err, syscall.EINVAL)
 		d.state(c, s)
-		if s != StateReqRcvd && s != StateRepRcvd { // these have their first event still
+		if s != StateReqRcvd && s != StateRepRcvd { // in these states the owner has not taken the first event
 			d.silent()
 		}
 	}
@@ -557,7 +560,7 @@ func TestWrongState(t *testing.T) {
 	}
 }
 
-// TestDestroy: the message to the peer in each state. Nothing remains.
+// TestDestroy: the message to the peer in each state. Afterwards the Manager keeps nothing.
 func TestDestroy(t *testing.T) { testEnd(t, (*Conn).Destroy, true) }
 
 // TestDrop: the same, but an unanswered request gets no message.
@@ -602,7 +605,8 @@ func testEnd(t *testing.T, end func(*Conn, mono.Time), answers bool) {
 	})
 }
 
-// TestDestroyedDisconnects: what goes on in the background is answered.
+// TestDestroyedDisconnects: the Manager repeats the DREQ of a destroyed connection, and answers the
+// peer's messages.
 func TestDestroyedDisconnects(t *testing.T) {
 	d := newDialogue(t)
 	c := d.active(StateEstablished)
@@ -610,7 +614,7 @@ func TestDestroyedDisconnects(t *testing.T) {
 	d.send(ownDREQ())
 	d.advance(ms(100))
 	d.send(ownDREQ())
-	d.recv(peerDREQ()) // both at once
+	d.recv(peerDREQ()) // both sides disconnect at once
 	d.send(ownDREP(0x5555))
 	d.state(c, StateTimewait)
 	d.advance(ms(512))
@@ -618,7 +622,8 @@ func TestDestroyedDisconnects(t *testing.T) {
 	d.forgotten()
 }
 
-// TestCloseRepeatsDREP: nobody answers the next DREQ of a peer that has lost the DREP.
+// TestCloseRepeatsDREP: Close repeats a DREP, because after Close the Manager cannot answer a DREQ
+// of a peer that has not received it.
 func TestCloseRepeatsDREP(t *testing.T) {
 	for _, answered := range []int{0, 1} {
 		d := newDialogue(t)
@@ -637,7 +642,7 @@ func TestCloseRepeatsDREP(t *testing.T) {
 		d.silent()
 	}
 
-	// A connection that this side ended has nothing to say again.
+	// If this side has ended the connection, Close repeats nothing.
 	d := newDialogue(t)
 	c := d.active(StateEstablished)
 	d.must(c.Disconnect(d.now, nil))

@@ -10,8 +10,8 @@ import (
 type EventKind uint8
 
 // The events, with the corresponding rdma_cm event. Before those marked (end) the
-// Manager has dropped the Conn. After those marked (timewait) it drops the Conn
-// later, and then queues TimewaitExit unless the Conn was destroyed.
+// Manager has dropped the Conn. After those marked (timewait) the Manager keeps the Conn
+// for some time, drops it, and then queues TimewaitExit unless the Conn was destroyed.
 const (
 	// ConnectRequest: a peer requests a connection to Listener. See
 	// [Conn.Offer]; answer by Accept, Reject or Destroy.

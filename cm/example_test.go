@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// Two Managers connect over a wire that is a loop. A driver would take the
-// datagrams from its port and tell the time.
+// Two Managers connect; a loop passes the datagrams from one to the other. A driver would send and
+// receive the datagrams by its port, and pass the present time.
 func Example() {
 	var (
 		now      mono.Time

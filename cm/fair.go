@@ -105,9 +105,9 @@ func (q *fairQueue) remove(p *place) {
 }
 
 // makeRoom evicts an entry for a new one of a source and returns true. It returns false if
-// that source has its share. A source that holds nothing displaces an entry of any source.
-// Another source displaces one of a source that holds more even afterwards: otherwise two
-// sources would displace each other again and again.
+// that source has its share. A source that holds nothing displaces an entry of any source. A
+// source with entries displaces one only of a source that still holds more without it:
+// otherwise two sources would displace each other again and again.
 func (q *fairQueue) makeRoom(now mono.Time, source bth.GID) bool {
 	if q.n == 0 {
 		return false

@@ -9,14 +9,14 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// stage is two Managers and a network that does one thing wrong with one kind of
-// message. Both owners answer at once, unless told to hesitate.
+// stage is two Managers and a network with one fault for one kind of
+// message. Both owners answer at once, unless the test makes them wait.
 type stage struct {
 	*pairUp
 	t        testing.TB
 	fault    func(o Out, nth int) (copies int) // 1: delivered; nth counts from 1 for each kind
 	seen     map[Attribute]int
-	kept     []Out // every datagram sent, for later
+	kept     []Out // every datagram that was sent, to be repeated later
 	hesitate map[EventKind]time.Duration
 	thoughts []thought
 	told     map[*Manager][]Event
@@ -37,7 +37,7 @@ func newStage(t testing.TB) *stage {
 
 func attrOf(o Out) Attribute { return Attribute(be16(o.MAD[16:])) }
 
-// run lets everything happen for a while.
+// run delivers messages and handles events and timers for a time.
 func (s *stage) run(d time.Duration) {
 	s.t.Helper()
 	end := s.now.Add(d)
@@ -103,7 +103,8 @@ func (s *stage) turn() (busy bool) {
 	return busy
 }
 
-// answer is what a friendly owner does. That it may be too late is no fault.
+// answer answers an event as a cooperative owner does. It ignores errors, because the answer may be
+// too late.
 func (s *stage) answer(e Event) {
 	switch e.Kind {
 	case ConnectRequest:
@@ -122,7 +123,7 @@ func (s *stage) answer(e Event) {
 	}
 }
 
-// last returns the last event of a kind that a side was told, and how many.
+// last returns the last event of a kind on a side, and the number of such events.
 func (s *stage) last(m *Manager, k EventKind) (e Event, n int) {
 	for _, x := range s.told[m] {
 		if x.Kind == k {
@@ -132,7 +133,7 @@ func (s *stage) last(m *Manager, k EventKind) (e Event, n int) {
 	return e, n
 }
 
-// over wants nothing to be left.
+// over checks that neither Manager keeps anything.
 func (s *stage) over() {
 	s.t.Helper()
 	for i, m := range []*Manager{s.a, s.b} {
@@ -142,8 +143,8 @@ func (s *stage) over() {
 	}
 }
 
-// life is a whole connection, all of whose messages but MRA and REJ are needed:
-// handshake, an alternate path, the end, and a lookup.
+// life runs a whole connection, with every kind of message but MRA and REJ:
+// handshake, an alternate path, the end, and a service lookup.
 func (s *stage) life() (c *Conn, q *Query) {
 	s.t.Helper()
 	c = s.connect(s.t, 7)
@@ -161,8 +162,8 @@ func (s *stage) life() (c *Conn, q *Query) {
 
 var lifeMessages = []Attribute{AttrREQ, AttrREP, AttrRTU, AttrDREQ, AttrDREP, AttrSIDRREQ, AttrSIDRREP, AttrLAP, AttrAPR}
 
-// TestEachMessageLost: any message may be lost a few times, and it only takes
-// longer. If it is always lost both sides find out, and nothing remains.
+// TestEachMessageLost: if any message is lost a few times, everything only takes
+// longer. If it is always lost, both sides get an event, and no Manager keeps anything.
 func TestEachMessageLost(t *testing.T) {
 	for _, a := range lifeMessages {
 		for _, times := range []int{1, 3, 1000} {
@@ -173,7 +174,7 @@ func TestEachMessageLost(t *testing.T) {
 				if s.seen[a] < 2 {
 					t.Fatalf("%v was sent %d times", a, s.seen[a])
 				}
-				if a == AttrDREQ && times > 100 { // as if the peer was dead: that is for the data to find out
+				if a == AttrDREQ && times > 100 { // without DREQs the peer would notice the end only by its data
 					for _, c := range s.b.byLocal {
 						c.Disconnect(s.now, nil)
 					}
@@ -213,8 +214,8 @@ func TestEachMessageLost(t *testing.T) {
 	}
 }
 
-// TestEachMessageTwice: any message may arrive twice, or again when all is over:
-// the owners are told once, and nothing remains.
+// TestEachMessageTwice: any message may arrive twice, at once or after the end of the connection.
+// Each owner gets each event once, and no Manager keeps anything.
 func TestEachMessageTwice(t *testing.T) {
 	kinds := func(s *stage) string {
 		var k []EventKind
@@ -234,7 +235,7 @@ func TestEachMessageTwice(t *testing.T) {
 			s.life()
 			s.over()
 			got := kinds(s)
-			if a == AttrSIDRREQ { // answered before: a new question (cm_sidr_req_handler)
+			if a == AttrSIDRREQ { // after the answer a SIDR_REQ makes a new inquiry (cm_sidr_req_handler)
 				got = want
 			}
 			if got != want {
@@ -242,7 +243,7 @@ func TestEachMessageTwice(t *testing.T) {
 			}
 		})
 		t.Run(a.String()+" late", func(t *testing.T) {
-			for _, after := range []time.Duration{0, 20 * time.Minute} { // timewait is over, the memory of it gone
+			for _, after := range []time.Duration{0, 20 * time.Minute} { // within timewait, and long after it
 				s := newStage(t)
 				s.life()
 				s.now = s.now.Add(after)
@@ -255,11 +256,11 @@ func TestEachMessageTwice(t *testing.T) {
 						to.HandleMAD(s.now, o.From, o.To, o.MAD[:])
 					}
 				}
-				s.fault = func(Out, int) int { return 0 } // whoever falls for it is alone
+				s.fault = func(Out, int) int { return 0 } // the answers to the old message are lost
 				s.run(time.Hour)
 				s.over()
 				got := kinds(s)
-				if a == AttrREQ || a == AttrSIDRREQ { // a new one, as far as anybody can tell
+				if a == AttrREQ || a == AttrSIDRREQ { // the passive side cannot distinguish it from a new request
 					got = want
 				}
 				if got != want {
@@ -270,9 +271,8 @@ func TestEachMessageTwice(t *testing.T) {
 	}
 }
 
-// TestMRABothSides: owners may take their time, longer than the retries of the
-// peer reach, because it is told to wait: for the REP, the RTU and the APR. One MRA
-// may be lost.
+// TestMRABothSides: an owner may answer later than the peer's retries last, because an MRA asks the
+// peer to wait for the REP, the RTU or the APR. One MRA may be lost.
 func TestMRABothSides(t *testing.T) {
 	for _, k := range []EventKind{ConnectRequest, ConnectResponse, AlternateRequest} {
 		for _, lost := range []int{0, 1} {
@@ -305,8 +305,8 @@ func TestMRABothSides(t *testing.T) {
 	}
 }
 
-// TestRestart: a side forgets everything and comes back with the same GUID, IDs
-// and QPNs of old. Both roles, either side.
+// TestRestart: a side loses its state and starts again with the same GUID, IDs
+// and QPNs as before, in both roles, on either side.
 func TestRestart(t *testing.T) {
 	up := func(t *testing.T) (*stage, *Conn) {
 		s := newStage(t)
@@ -346,12 +346,12 @@ func TestRestart(t *testing.T) {
 	t.Run("active, another QPN", func(t *testing.T) {
 		s, _ := up(t)
 		s.a = fresh(s, 1)
-		c := s.connect(t, 8) // nothing tells that the old one is stale
+		c := s.connect(t, 8) // does not show that the old connection is stale
 		s.run(time.Second)
 		if c.State() != StateEstablished || s.b.Len() != 2 {
 			t.Errorf("%v, %d connections", c.State(), s.b.Len())
 		}
-		for _, old := range s.b.byLocal { // until its owner ends it
+		for _, old := range s.b.byLocal { // which stays until its owner ends it
 			old.Disconnect(s.now, nil)
 		}
 		s.run(time.Minute)
@@ -363,7 +363,7 @@ func TestRestart(t *testing.T) {
 		if _, err := s.b.Listen(ListenParam{ServiceID: service}); err != nil {
 			t.Fatal(err)
 		}
-		s.qpn = 0 // it gives out the same QPN again
+		s.qpn = 0 // the passive side uses the same QPN again
 		c := s.connect(t, 9)
 		s.run(time.Minute)
 		if e, _ := s.last(s.a, Disconnected); e.Conn != old {
@@ -372,7 +372,7 @@ func TestRestart(t *testing.T) {
 		if e, _ := s.last(s.b, Rejected); e.Reason != RejectStaleConn {
 			t.Errorf("the passive side was told %v", s.told[s.b])
 		}
-		// The REQ comes again, and the next QPN is not one of old.
+		// The active side repeats the REQ, and the passive side uses another QPN.
 		if c.State() != StateEstablished {
 			t.Errorf("%v", c.State())
 		}
@@ -385,14 +385,14 @@ func TestRestart(t *testing.T) {
 			s, c := up(t)
 			s.b = fresh(s, 2)
 			end(c, s.now)
-			s.run(time.Second) // not a minute of retries
+			s.run(time.Second) // the retries would take a minute
 			s.over()
 		}
 	})
 }
 
-// TestPeerDies: in the middle of anything; the other side comes to an end by
-// itself, in the time its retries take.
+// TestPeerDies: if a peer stops at any point, the other side ends the exchange by
+// itself, after its retries.
 func TestPeerDies(t *testing.T) {
 	for _, a := range lifeMessages {
 		for _, which := range []int{0, 1} {
@@ -404,7 +404,7 @@ func TestPeerDies(t *testing.T) {
 			}
 			c, _ := s.life()
 			for _, m := range []*Manager{s.a, s.b} {
-				for _, x := range m.byLocal { // owners who see that data do not arrive either
+				for _, x := range m.byLocal { // the owners notice by their data, too
 					if which == 0 {
 						x.Disconnect(s.now, nil)
 					} else {
@@ -420,7 +420,7 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
-// TestREQUnchecked: fields of the REQ that rdma_cm does not look at do not matter.
+// TestREQUnchecked: the Manager ignores the fields of the REQ that rdma_cm ignores.
 func TestREQUnchecked(t *testing.T) {
 	for name, change := range map[string]func(*REQ){
 		"remote GID":     func(m *REQ) { m.Primary.RemoteGID = strangerGID },
@@ -453,8 +453,8 @@ func TestREQUnchecked(t *testing.T) {
 	}
 }
 
-// TestFloodCost: a request that there is no room for, a repetition, one that
-// nobody listens for, and an answer to nothing cost no memory.
+// TestFloodCost: a request without room, a repeated one, one without a
+// listener, and an answer without a request allocate no lasting memory.
 func TestFloodCost(t *testing.T) {
 	d := newDialogue(t, func(c *Config) { c.MaxReplies = 4 })
 	d.m.Listen(ListenParam{ServiceID: service, Backlog: 2})
@@ -472,7 +472,7 @@ func TestFloodCost(t *testing.T) {
 			d.m.HandleMAD(d.now, peerGID, ownGID, b)
 		}
 		n := testing.AllocsPerRun(200, func() { d.m.HandleMAD(d.now, peerGID, ownGID, b) })
-		if n > 2 && !raceEnabled { // the message and its answer, which do not stay
+		if n > 2 && !raceEnabled { // the message and its answer are allocated, and freed again
 			t.Errorf("%s: %v allocations", name, n)
 		}
 		if d.m.Len() != 2 || d.m.out.Len() > 4+2 {

@@ -2,9 +2,9 @@ package cm
 
 import "encoding/binary"
 
-// fields visits the fields of a message at their places in a MAD. It either copies them from
-// the MAD to the message or from the message to the MAD, so that each layout is written down
-// once. A MAD that is written begins with zeros.
+// fields visits the fields of a message at their offsets in a MAD. It copies them either from the
+// MAD to the message or from the message to the MAD, so the layout of each message is in the code
+// only once. Before a MAD is written, it is all zero.
 type fields struct {
 	b   []byte // the MAD, beginning with the message
 	put bool   // write; false: read

@@ -8,9 +8,9 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// FuzzManager reads its input as a list of operations and messages on a few IDs:
-// nothing may panic, the tables must agree after each step, and when all is
-// destroyed nothing may remain.
+// FuzzManager reads its input as a list of operations and messages with a few IDs.
+// Nothing may panic, the invariants must hold after each step, and after all connections are
+// destroyed the Manager must keep nothing.
 func FuzzManager(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 0, 4, 0, 10, 0, 5, 0, 12, 0})
 	f.Add([]byte{2, 1, 9, 0, 6, 1, 4, 1, 11, 1, 3, 3, 0, 7, 14, 30})
@@ -18,7 +18,7 @@ func FuzzManager(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var n uint32
 		m, err := NewManager(Config{GUID: ownGUID, MaxConns: 8, MaxHalfOpen: 5, MaxReplies: 4,
-			// IDs that collide often.
+			// Few numbers, so that IDs often collide.
 			Rand: func() uint32 { n++; return n % 5 }})
 		if err != nil {
 			t.Fatal(err)

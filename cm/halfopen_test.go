@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// TestREPRepeated: how long an accepted connection waits for its RTU, and how many
-// REPs it sends, is not for the peer to choose.
+// TestREPRepeated: the peer cannot choose how long an accepted connection waits for its RTU, and
+// how many REPs it sends.
 func TestREPRepeated(t *testing.T) {
 	for _, code := range []uint8{0, 8, 19, 20, 31} {
 		for _, retries := range []uint8{0, 3, 15} {
@@ -45,8 +45,8 @@ func TestREPRepeated(t *testing.T) {
 	}
 }
 
-// TestREPAfterMRA: a peer that asks for time before its RTU gets what MaxTimeout
-// allows, once, and a few more REPs.
+// TestREPAfterMRA: a peer that asks by an MRA for time before its RTU gets at most MaxTimeout,
+// once, and a few more REPs.
 func TestREPAfterMRA(t *testing.T) {
 	d := newDialogue(t)
 	c := d.passive(StateMRARepRcvd)
@@ -54,7 +54,7 @@ func TestREPAfterMRA(t *testing.T) {
 	for range 2 {
 		d.advance(wait/2 - 1)
 		d.silent()
-		d.recv(&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP, ServiceTimeout: 31}) // of no use
+		d.recv(&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP, ServiceTimeout: 31}) // a second MRA has no effect
 	}
 	d.advance(2)
 	d.send(ownREP())
@@ -67,8 +67,8 @@ func TestREPAfterMRA(t *testing.T) {
 	d.forgotten()
 }
 
-// TestSlowLossyPeer: a peer with the timeouts that Linux sends connects over a way
-// that takes two seconds and loses the first few REPs.
+// TestSlowLossyPeer: a peer with the timeouts of Linux connects over a path
+// with a delay of two seconds that loses the first few REPs.
 func TestSlowLossyPeer(t *testing.T) {
 	for lost := range 4 {
 		d := newDialogue(t)
@@ -89,9 +89,9 @@ func TestSlowLossyPeer(t *testing.T) {
 	}
 }
 
-// TestRequestExpires: a request that the owner does not answer is over in time,
-// whether he has taken the event or not. It gives its place in the backlog back, and
-// is not handed out any more.
+// TestRequestExpires: a request that the owner does not answer ends after the request timeout,
+// whether the owner has taken the event or not. It frees its place in the backlog, and
+// NextEvent does not return it any more.
 func TestRequestExpires(t *testing.T) {
 	for _, own := range []time.Duration{0, time.Second} {
 		for _, taken := range []bool{false, true} {
@@ -135,7 +135,7 @@ func TestRequestExpires(t *testing.T) {
 	}
 }
 
-// TestInquiryExpires: the same for questions for UD queue pairs.
+// TestInquiryExpires: the same for inquiries about UD queue pairs.
 func TestInquiryExpires(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		d := newDialogue(t)
@@ -164,7 +164,7 @@ func TestInquiryExpires(t *testing.T) {
 	}
 }
 
-// spoofed is the n-th of many addresses, none of which is the peer's.
+// spoofed returns the n-th of many addresses, none of which is the peer's.
 func spoofed(n int) bth.GID {
 	g := gid("10.1.0.0")
 	binary.BigEndian.PutUint16(g[13:], uint16(n>>8)+0x100)
@@ -172,20 +172,20 @@ func spoofed(n int) bth.GID {
 	return g
 }
 
-// forged is the n-th REQ of a flood, from a source.
+// forged returns the n-th REQ of a flood, from a source.
 func forged(n int, from, to bth.GID) *REQ {
 	req := nth(n)
 	req.LocalID, req.QPN, req.LocalGUID = CommID(n+1), bth.QPN(n&0xFFFFFF), GUID(n+1)
 	req.Primary.LocalGID = from
 	req.Private = ipPrivate(from.Addr(), to.Addr(), 1, "")
-	// As wicked as can be.
+	// The longest times and most retries possible.
 	req.LocalResponseTimeout, req.MaxCMRetries, req.Primary.AckTimeout = 31, 15, 31
 	return req
 }
 
-// TestFlood: 100 000 REQs, from one source or each from another, while the owner
-// answers at once, late or never. What is remembered is bounded, and somebody else
-// connects by his first REQ, the way there and back taking a millisecond.
+// TestFlood: 100 000 REQs arrive, from one source or from many, while the owner
+// answers at once, late or never. The state of the Manager stays bounded, and another peer
+// connects with its first REQ, with a round trip of a millisecond.
 func TestFlood(t *testing.T) {
 	const n, every = 100_000, 100 * time.Microsecond
 	for name, source := range map[string]func(int) bth.GID{
@@ -258,8 +258,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestShares: when there is no more room, the source that has most gives way to one
-// that has less, oldest first, and two that have the same do not displace each other.
+// TestShares: when there is no more room, a new request evicts the oldest one of the source that
+// holds most, if its own source holds less. Two sources that hold the same number do not displace
+// each other.
 func TestShares(t *testing.T) {
 	d := newDialogue(t, func(c *Config) { c.MaxHalfOpen = 4 })
 	d.must(second(d.m.Listen(ListenParam{ServiceID: service})))
@@ -311,8 +312,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestEvictedIsTold: a peer that may have the REP, or was asked to wait, hears that it
-// has lost its place; the owner hears it if he knows of the connection.
+// TestEvictedIsTold: a peer that may have the REP, or was asked to wait, gets a REJ when its
+// connection is evicted. The owner gets an event if it has taken an event of the connection.
 func TestEvictedIsTold(t *testing.T) {
 	for _, s := range passiveStates[:4] {
 		t.Run(s.String(), func(t *testing.T) {
@@ -344,8 +345,8 @@ func TestEvictedIsTold(t *testing.T) {
 	}
 }
 
-// TestPressure: when the backlog is full an owner who accepts one request after the
-// other is not held up by peers that do not answer.
+// TestPressure: when the backlog is full, peers that do not answer do not delay an owner that
+// accepts one request after the other.
 func TestPressure(t *testing.T) {
 	d := newDialogue(t)
 	d.must(second(d.m.Listen(ListenParam{ServiceID: service, Backlog: 2})))
@@ -358,8 +359,8 @@ func TestPressure(t *testing.T) {
 	d.state(c, StateIdle)
 }
 
-// TestRepliesLimited: what is said to addresses that nobody has confirmed is bounded
-// in a second, to each source and in all, and never more than what costProvoked it.
+// TestRepliesLimited: the number of messages per second to unconfirmed addresses is limited, for
+// each source and in all. There are never more answers than received messages.
 func TestRepliesLimited(t *testing.T) {
 	provoke := map[string]func(n int) Message{
 		"REQ":      func(n int) Message { m := nth(n); m.ServiceID = 1 << 60; return m },
@@ -417,7 +418,7 @@ func TestRepliesLimited(t *testing.T) {
 			t.Errorf("%d messages to a silent peer after the REPs, at most %d", sent, limit)
 		}
 	})
-	t.Run("a rate below a message that nobody costProvoked", func(t *testing.T) {
+	t.Run("a rate below the cost of a message without a cause", func(t *testing.T) {
 		l := newReplyLimiter(1, 1)
 		if !l.allow(0, peerGID, costUnprovoked) || l.allow(1, peerGID, costProvoked) || !l.allow(20e9, peerGID, costUnprovoked) {
 			t.Error("the limiter stands still, or limits nothing")
@@ -425,9 +426,10 @@ func TestRepliesLimited(t *testing.T) {
 	})
 }
 
-// TestConfirmedSource: a source that has confirmed a connection gets all its REPs again when
-// they are lost, whatever strangers use up; each of its connections is told when it is
-// given up. It is a stranger again when its connections are over.
+// TestConfirmedSource: a source that has confirmed a connection gets all repetitions of its lost
+// REPs, even if unconfirmed sources have used up the rate; it also gets a REJ for each of its
+// connections that is given up. When its connections have ended, the source counts as unconfirmed
+// again.
 func TestConfirmedSource(t *testing.T) {
 	d := newDialogue(t)
 	first := d.passive(StateEstablished)
@@ -469,8 +471,8 @@ func TestConfirmedSource(t *testing.T) {
 	}
 }
 
-// TestRoomAtMaxConns: with MaxConns connections, a request of a source that holds none takes
-// the place of a half-open connection, though the owner has not heard of that one's end yet.
+// TestRoomAtMaxConns: with MaxConns connections, a request of a source that holds none evicts
+// a half-open connection, although the owner has not taken the event of that one's end yet.
 func TestRoomAtMaxConns(t *testing.T) {
 	d := newDialogue(t, func(c *Config) { c.MaxConns = 2 })
 	d.m.Listen(ListenParam{ServiceID: service})
@@ -493,7 +495,7 @@ func TestRoomAtMaxConns(t *testing.T) {
 }
 
 // TestShareOfMaxConns: the last eighth of MaxConns is for sources that hold less than an
-// eighth, however many connections of a source were accepted.
+// eighth. Accepted connections count, too.
 func TestShareOfMaxConns(t *testing.T) {
 	const most = 64
 	d := newDialogue(t, func(c *Config) { c.MaxConns = most })

@@ -13,15 +13,15 @@ import (
 type replyLimiter struct {
 	all       rate
 	sources   [replyBuckets]rate // sources with the same hash share one
-	perSource time.Duration      // between two answers to a source
-	total     time.Duration      // between two answers
+	perSource time.Duration      // average time between two answers to one source
+	total     time.Duration      // average time between two answers to any source
 }
 
 // replyBuckets bounds the memory of the limiter.
 const replyBuckets = 1024
 
-// rate is the time at which the messages that were sent so far have used up their share of the
-// rate.
+// rate is the state of a rate limit: the time until which the messages that were sent so far use up
+// the rate.
 type rate mono.Time
 
 func newReplyLimiter(perSource, total int) replyLimiter {

@@ -144,7 +144,7 @@ func TestListenTwice(t *testing.T) {
 	wantErrno(t, err, syscall.EINVAL)
 }
 
-// nth is a REQ of the n-th of many peers on one node.
+// nth returns a REQ of the n-th of many peers on one node.
 func nth(n int) *REQ {
 	req := peerREQ()
 	req.LocalID += CommID(n)
@@ -152,8 +152,8 @@ func nth(n int) *REQ {
 	return req
 }
 
-// TestBacklog: more requests than the owner answers are dropped, not refused, and
-// are welcome when there is room.
+// TestBacklog: requests beyond the backlog are dropped, not refused, and
+// accepted later when there is room.
 func TestBacklog(t *testing.T) {
 	d := newDialogue(t)
 	l, err := d.m.Listen(ListenParam{ServiceID: service, Backlog: 2})
@@ -206,8 +206,8 @@ func TestHalfOpenLimit(t *testing.T) {
 	d.checkTables()
 }
 
-// TestREQFlood: what a peer can make the Manager remember is bounded even if the
-// owner takes neither MADs nor events, and all is well afterwards.
+// TestREQFlood: the state that a peer can cause in the Manager is bounded, even if the
+// owner takes neither MADs nor events. Afterwards the Manager works as before.
 func TestREQFlood(t *testing.T) {
 	d := newDialogue(t, func(c *Config) { c.MaxConns, c.MaxReplies = 100, 10 })
 	d.m.Listen(ListenParam{ServiceID: service})
@@ -226,7 +226,7 @@ func TestREQFlood(t *testing.T) {
 	if d.m.Counters().RepliesDropped == 0 || d.m.Counters().RequestsFull == 0 {
 		t.Errorf("%+v", d.m.Counters())
 	}
-	// The requests are all withdrawn: the owner hears of none.
+	// The peer has withdrawn all requests, so the owner gets no event.
 	for {
 		if _, ok := d.m.NextMAD(); !ok {
 			break
@@ -258,7 +258,7 @@ func TestListenerClose(t *testing.T) {
 	}
 }
 
-// TestListenerCloseOneOfTwo: the other goes on.
+// TestListenerCloseOneOfTwo: closing one listener of a service does not affect the other one.
 func TestListenerCloseOneOfTwo(t *testing.T) {
 	d := newDialogue(t)
 	l, err := d.m.Listen(ListenParam{ServiceID: service, Addr: netip.MustParseAddr("10.0.0.9")})

@@ -98,7 +98,7 @@ type Header struct {
 	// TID is the transaction ID. The sender of a REQ, DREQ, LAP or SIDR_REQ
 	// chooses it; the answers repeat it.
 	TID uint64
-	// Modifier is the attribute modifier, 0 but for Linux's ECE.
+	// Modifier is the attribute modifier, 0 except for Linux's ECE.
 	Modifier uint32
 }
 

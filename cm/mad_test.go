@@ -27,7 +27,7 @@ func mad(t testing.TB, digits ...string) []byte {
 
 func gid(s string) bth.GID { return bth.GIDFrom(netip.MustParseAddr(s)) }
 
-// golden is what two Linux 6.12 hosts sent each other: rping from 10.77.0.2 to
+// golden has messages that two Linux 6.12 hosts sent each other: rping from 10.77.0.2 to
 // 10.77.0.1 port 7174, a refused connection, and udaddy.
 var golden = []struct {
 	name string
@@ -100,7 +100,7 @@ var golden = []struct {
 	want: &SIDRREP{Header: Header{TID: 0x2608a45fb}, RequestID: 0xfb458a60, QPN: 0x17,
 		ServiceID: Service(PortSpaceUDP, 7174), QKey: DefaultUDPQKey},
 	text: "SIDR_REP id fb458a60 svc udp:7174 status 0 (valid) qpn 0x000017 qkey 0x01234567",
-}, { // by the book (ibta_vol1_c12.h): nobody sends these on RoCE but us
+}, { // by the layout in ibta_vol1_c12.h: no other implementation sends these on RoCE
 	name: "LAP",
 	hex: []string{`0107020300000000 0000001100000020 0019000000000000 00000020 0000beef 00000000 000022 a0 00000000 ffff ffff`,
 		`00000000000000000000ffff0a010001 00000000000000000000ffff0a010002 00777 0 20 09 00 00 88 6c6170`},
@@ -136,7 +136,7 @@ func TestGolden(t *testing.T) {
 }
 
 // TestFieldsIndependent sets every field of every message to all ones, one at a
-// time: it must come back, and no two fields may share a bit.
+// time: Decode must return it, and no two fields may share a bit.
 func TestFieldsIndependent(t *testing.T) {
 	ones := func(n int) []byte { return bytes.Repeat([]byte{0xFF}, n) }
 	var g bth.GID
@@ -354,7 +354,7 @@ func FuzzDecodeMAD(f *testing.F) {
 		if m.String() == "" {
 			t.Fatal("no text")
 		}
-		// Reserved bits may get lost once, not twice.
+		// The first encoding drops reserved bits; the second one must be equal to the first.
 		once := encode(m)
 		m2, err := DecodeMAD(once)
 		if err != nil {

@@ -60,11 +60,11 @@ type Config struct {
 	// the peer has answered or the retries are used up. It must not call the Manager.
 	Left func(*Conn)
 
-	// MaxConns bounds the sum of connections in any state but idle, queries and
-	// inquiries, and also the events that the owner has not taken. Beyond it Connect
-	// fails. A REQ evicts a half-open connection, see MaxHalfOpen, or is dropped; its
-	// sender repeats it. The last eighth is for sources that began less than an eighth
-	// of the connections. 0: 65536.
+	// MaxConns limits the sum of connections in any state but idle, queries and
+	// inquiries, and also the events that the owner has not taken. At this limit Connect
+	// fails, and a REQ evicts a half-open connection, see MaxHalfOpen, or is dropped; its
+	// sender repeats it. Requests may use the last eighth of MaxConns only if their source began
+	// less than an eighth of MaxConns. 0: 65536.
 	MaxConns int
 	// MaxHalfOpen bounds the unconfirmed connections and unanswered inquiries that
 	// peers began. At this limit a new one evicts the oldest of the source that has
@@ -127,7 +127,7 @@ type Manager struct {
 	passive   map[bth.GID]int              // connections that a source began, by SourceOf
 	timers    deadline.Heap[expirer]
 	out       fifo.Queue[outMAD]
-	replies   int // of out
+	replies   int // replies in out
 	events    fifo.Queue[Event]
 	tidHigh   uint32
 	received  map[Attribute]Message // one of each kind, for decoding; handlers do not keep them

@@ -8,7 +8,8 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// TestLAPsCross: that of the active side counts, whoever hears of the other first.
+// TestLAPsCross: if both sides send a LAP, that of the active side has precedence, in any order of
+// arrival.
 func TestLAPsCross(t *testing.T) {
 	t.Run("active", func(t *testing.T) {
 		d := newDialogue(t)
@@ -34,7 +35,7 @@ func TestLAPsCross(t *testing.T) {
 		d.event(AlternateRequest)
 		d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
 		d.send(ownAPR(1, APLoaded))
-		d.recv(peerAPR(be64(lap.MAD[8:]), APReject)) // known already
+		d.recv(peerAPR(be64(lap.MAD[8:]), APReject)) // has no effect: our LAP has already lost
 		d.silent()
 		d.advance(time.Hour)
 		d.silent()
@@ -42,8 +43,8 @@ func TestLAPsCross(t *testing.T) {
 	})
 }
 
-// TestEndDuringLAP: whatever ends the connection ends the exchange, on either side
-// of it.
+// TestEndDuringLAP: every end of the connection also ends the exchange of LAP and APR, on both
+// sides.
 func TestEndDuringLAP(t *testing.T) {
 	ends := map[string]struct {
 		do   func(d *dialogue, c *Conn)
@@ -87,7 +88,8 @@ func TestEndDuringLAP(t *testing.T) {
 	}
 }
 
-// TestMigrated: MADs take the new path, and the peer is known by both addresses.
+// TestMigrated: after a migration MADs use the new path, and the Manager accepts MADs from both
+// addresses of the peer.
 func TestMigrated(t *testing.T) {
 	from := func(d *dialogue, from, to bth.GID, m Message) { d.m.HandleMAD(d.now, from, to, encode(m)) }
 	sent := func(d *dialogue, from, to bth.GID, a Attribute) {
@@ -100,7 +102,7 @@ func TestMigrated(t *testing.T) {
 	for _, active := range []bool{true, false} {
 		d := newDialogue(t)
 		c := d.asked(active)
-		from(d, peerAlt, ownAlt, peerDREQ()) // not agreed on yet
+		from(d, peerAlt, ownAlt, peerDREQ()) // ignored: the path is not agreed on yet
 		if n := d.m.Counters().Foreign; n != 1 {
 			t.Errorf("%d foreign", n)
 		}
@@ -114,10 +116,10 @@ func TestMigrated(t *testing.T) {
 		d.alternate(c, nil)
 		wantErrno(t, c.Migrated(d.now), syscall.EINVAL)
 
-		// The way back is another alternate path.
+		// To go back to the old path, it is loaded as an alternate path.
 		d.must(c.LoadAlternate(d.now, AlternatePath{Local: ownGID, Remote: peerGID}, nil))
 		sent(d, ownAlt, peerAlt, AttrLAP)
-		from(d, peerGID, ownGID, peerAPR(ownLAP(1).TID, APLoaded)) // the peer has not heard
+		from(d, peerGID, ownGID, peerAPR(ownLAP(1).TID, APLoaded)) // from the address that the peer had before
 		d.event(AlternateResponse)
 		from(d, strangerGID, ownAlt, peerDREQ())
 		d.silent()
@@ -142,7 +144,7 @@ func TestMigrated(t *testing.T) {
 		c := d.asked(true)
 		d.must(c.AnswerAlternate(d.now, AlternateAnswer{}))
 		d.m.NextMAD()
-		from(d, peerAlt, ownAlt, peerDREQ()) // its QP migrated, ours has not noticed
+		from(d, peerAlt, ownAlt, peerDREQ()) // the peer's QP has migrated, ours has not yet
 		d.event(DisconnectRequest)
 		d.finish(c)
 	})
@@ -160,7 +162,7 @@ func TestMigrated(t *testing.T) {
 	})
 }
 
-// TestAlternateOfUsers: each end loads what the other has, by two Managers.
+// TestAlternateOfUsers: two Managers agree on an alternate path, and both ends have the same one.
 func TestAlternateOfUsers(t *testing.T) {
 	p := newPair(t)
 	var b *Conn

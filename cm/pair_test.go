@@ -10,11 +10,11 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// pairUp is two Managers joined by a perfect wire.
+// pairUp is two Managers and a perfect network between them.
 type pairUp struct {
 	a, b *Manager
 	now  mono.Time
-	qpn  bth.QPN     // given out last by the passive side
+	qpn  bth.QPN     // the last QPN of the passive side
 	on   func(Event) // sees every event first, if set
 	tap  func(Out)   // sees every datagram, if set
 }
@@ -36,7 +36,7 @@ func newPair(t testing.TB) *pairUp {
 	return p
 }
 
-// settle delivers everything and answers every event, until all is quiet.
+// settle delivers all messages and answers all events, until there are no more.
 func (p *pairUp) settle(t testing.TB) (ups int) {
 	for busy := true; busy; {
 		busy = false
@@ -125,7 +125,7 @@ func TestConnectToItself(t *testing.T) {
 	}
 }
 
-// TestNoGrowth: ten thousand connections, one after the other, leave nothing.
+// TestNoGrowth: after ten thousand connections, one after the other, the Managers keep nothing.
 func TestNoGrowth(t *testing.T) {
 	p := newPair(t)
 	var before, after runtime.MemStats
@@ -163,7 +163,7 @@ func TestNoGrowth(t *testing.T) {
 	}
 }
 
-// TestTenThousandAtOnce: as many at the same time.
+// TestTenThousandAtOnce: ten thousand connections at the same time.
 func TestTenThousandAtOnce(t *testing.T) {
 	p := newPair(t)
 	p.b.cfg.MaxHalfOpen = 1 << 20

@@ -53,8 +53,7 @@ func captures(t *testing.T) map[string][]byte {
 	return files
 }
 
-// TestCaptures decodes and encodes every MAD that Linux hosts were seen to send:
-// not a byte may differ.
+// TestCaptures decodes and encodes every captured MAD of Linux hosts: no byte may differ.
 func TestCaptures(t *testing.T) {
 	seen := map[Attribute]int{}
 	for name, file := range captures(t) {
@@ -78,8 +77,8 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// TestSpeaksLikeLinux makes the Manager say what was captured: given what Linux
-// was given, Connect must send the REQ that Linux sent, and Accept its REP, but for
+// TestSpeaksLikeLinux compares the messages of the Manager with captured ones: with the same
+// parameters, Connect must send the same REQ as Linux, and Accept the same REP, except for
 // the transaction ID.
 func TestSpeaksLikeLinux(t *testing.T) {
 	n := map[Attribute]int{}
@@ -98,7 +97,7 @@ func TestSpeaksLikeLinux(t *testing.T) {
 			case *REP:
 				req := reqs[m.RemoteID]
 				if req == nil {
-					return // the capture began later
+					return // the capture began after the REQ
 				}
 				got = replayREP(t, req, m)
 			default:

@@ -8,13 +8,13 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// The tests of this file are the receive rules one by one: what arrives, in every
-// state it may arrive in.
+// The tests in this file check the receive rules one by one: each message, in every
+// state in which it may arrive.
 
 func in(s State, set ...State) bool { return slices.Contains(set, s) }
 
-// A REQ that is known: ignored, answered by MRA while the owner thinks, refused
-// when the connection is over.
+// A duplicate REQ is ignored, answered by an MRA while the owner must answer, or refused
+// after the end of the connection.
 func TestRecvDuplicateREQ(t *testing.T) {
 	for _, s := range passiveStates {
 		t.Run(s.String(), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestRecvDuplicateREQ(t *testing.T) {
 	}
 }
 
-// A new REQ with the QPN of a connection that is up: the peer has lost it.
+// A new REQ with the QPN of an existing connection: the peer must have lost that connection.
 func TestRecvStaleREQ(t *testing.T) {
 	for _, s := range passiveStates {
 		t.Run(s.String(), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestRecvStaleREQ(t *testing.T) {
 			req.LocalID++
 			d.recv(req)
 			if s == StateTimewait {
-				// Its QPN is no more considered in use.
+				// In timewait the QPN does not count as in use.
 				d.event(ConnectRequest)
 				d.silent()
 				return
@@ -60,7 +60,7 @@ func TestRecvStaleREQ(t *testing.T) {
 				d.state(c, StateDreqSent)
 				d.recv(peerDREP())
 				d.event(Disconnected)
-				// Now it may.
+				// Now the QPN is free, and the same REQ is accepted.
 				d.recv(req)
 				d.event(ConnectRequest)
 			} else if s == StateReqRcvd {
@@ -129,8 +129,8 @@ func TestRecvREQRefused(t *testing.T) {
 	})
 }
 
-// A REP for an exchange that is done: RTU again if established, MRA while the
-// owner thinks.
+// A duplicate REP is answered by the RTU again if the connection is established, and by an MRA
+// while the owner must answer.
 func TestRecvDuplicateREP(t *testing.T) {
 	for _, s := range activeStates[2:] {
 		t.Run(s.String(), func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestRecvDuplicateREP(t *testing.T) {
 	t.Run("passive", func(t *testing.T) {
 		d := newDialogue(t)
 		d.passive(StateEstablished)
-		d.recv(peerREP()) // makes no sense
+		d.recv(peerREP()) // unexpected on the passive side
 		d.silent()
 	})
 	t.Run("unknown", func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestRecvREP(t *testing.T) {
 				t.Errorf("event %v, private %q", e, e.Private)
 			}
 			d.state(c, StateMRARepSent)
-			d.advance(time.Hour) // nothing is repeated while the owner thinks
+			d.advance(time.Hour) // nothing is repeated while the owner must answer
 			d.silent()
 		})
 	}
@@ -233,7 +233,7 @@ func TestRecvREP(t *testing.T) {
 		d.state(c, StateReqSent)
 		d.recv(peerDREP())
 		d.event(Disconnected)
-		d.recv(rep) // the old one is gone, so this is good
+		d.recv(rep) // the old connection has ended, so this one is accepted
 		d.event(ConnectResponse)
 	})
 }
@@ -290,7 +290,7 @@ func TestRecvMRA(t *testing.T) {
 	}
 }
 
-// The DREQ of an unknown connection is answered all the same, IDs swapped.
+// The DREQ of an unknown connection is answered, too, with the IDs swapped.
 func TestRecvUnknownDREQ(t *testing.T) {
 	d := newDialogue(t)
 	d.recv(peerDREQ())
@@ -307,14 +307,14 @@ func TestRecvDREQ(t *testing.T) {
 		}
 		wrong := peerDREQ()
 		wrong.RemoteQPN++
-		if !in(s, StateReqSent, StateMRAReqRcvd) { // there the pair is not known, so the QPN is not looked at
+		if !in(s, StateReqSent, StateMRAReqRcvd) { // in these states the pair of IDs is not known, so the QPN is not checked
 			d.recv(wrong)
 			d.silent()
 			d.state(c, s)
 		}
 		d.recv(peerDREQ())
 		switch s {
-		case StateReqSent, StateMRAReqRcvd: // the pair is not known yet
+		case StateReqSent, StateMRAReqRcvd: // the pair of IDs is not known yet
 			d.send(ownDREP(0x5555))
 		case StateRepSent, StateMRARepRcvd, StateEstablished, StateDreqSent:
 			d.state(c, StateDreqRcvd)
@@ -322,7 +322,7 @@ func TestRecvDREQ(t *testing.T) {
 				d.Errorf("event %v, private %q", e, e.Private)
 			}
 			d.advance(time.Hour)
-			d.silent() // whatever was being repeated is not any more
+			d.silent() // messages of earlier states are not repeated any more
 			d.must(c.Disconnect(d.now, []byte("bye bye")))
 			drep := ownDREP(0x5555)
 			copy(drep.Private[:], "bye bye")
@@ -359,7 +359,7 @@ func TestRecvDREP(t *testing.T) {
 	})
 }
 
-// rejections: what a peer may send as REJ, and where it counts.
+// TestRecvREJ: the REJs that a peer may send, and the states in which each has an effect.
 func TestRecvREJ(t *testing.T) {
 	before := []State{StateReqSent, StateMRAReqRcvd}
 	asking := []State{StateReqRcvd, StateMRAReqSent, StateRepSent, StateMRARepRcvd}
@@ -416,7 +416,7 @@ func TestRecvREJ(t *testing.T) {
 						d.Errorf("event %v, private %q, info %x", e, e.Private, e.Info)
 					}
 				}
-				// A request that the owner never saw vanishes without a trace.
+				// If the owner has not taken the request, it gets no event.
 				d.silent()
 				d.advance(ms(1024))
 				if delivered && c.State() == StateIdle && (in(s, up...) || rej.Reason == RejectStaleConn) {
@@ -440,7 +440,7 @@ func TestMalformed(t *testing.T) {
 		bad[2] = 1
 		d.m.HandleMAD(0, peerGID, ownGID, bad)
 	}
-	for _, from := range []string{"224.0.0.1", "ff02::1", "255.255.255.255", "0.0.0.0", "::"} { // the answer would go to many
+	for _, from := range []string{"224.0.0.1", "ff02::1", "255.255.255.255", "0.0.0.0", "::"} { // the answer would not go to one host
 		d.recvFrom(gid(from), peerREQ())
 	}
 	good[17] = 1
@@ -451,7 +451,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Every MAD that is of no use is counted as such, once.
+// Every MAD without an effect is counted as unmatched or duplicate, once.
 func TestUselessIsCounted(t *testing.T) {
 	all := []Message{peerREQ(), peerREP(), peerRTU(), peerDREQ(), peerDREP(),
 		&MRA{LocalID: peerID, RemoteID: ownID, Of: OfREP}, &REJ{LocalID: peerID, RemoteID: ownID, Of: OfOther, Reason: 28}}
@@ -471,7 +471,7 @@ func TestUselessIsCounted(t *testing.T) {
 		}
 	})
 	t.Run("of a stranger", func(t *testing.T) {
-		for _, msg := range all[1:] { // a REQ is one of his own
+		for _, msg := range all[1:] { // without the REQ, which is a valid request of the other address
 			d := newDialogue(t)
 			d.passive(StateRepSent)
 			d.recvFrom(strangerGID, msg)

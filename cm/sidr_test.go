@@ -33,7 +33,7 @@ func peerSIDRREQ() *SIDRREQ {
 		Private: sidrPrivate(peerAddr, ownAddr, 40001, "you?")}
 }
 
-// inquiry brings the Manager to a question that the owner should answer.
+// inquiry returns an Inquiry that the owner must answer.
 func (d *dialogue) inquiry() *Inquiry {
 	d.Helper()
 	if _, err := d.m.Listen(ListenParam{ServiceID: udp, User: "door"}); err != nil {
@@ -62,7 +62,7 @@ func TestResolve(t *testing.T) {
 		len(e.Private) != SIDRREPPrivateLen || string(e.Private[:3]) != "me\x00" || len(e.Info) != 1 {
 		t.Errorf("event %v %+v", e, e)
 	}
-	d.recv(rep) // again
+	d.recv(rep) // a duplicate has no effect
 	d.advance(time.Hour)
 	d.silent()
 	d.forgotten()
@@ -147,7 +147,7 @@ func TestInquiry(t *testing.T) {
 	wantErrno(t, err, syscall.EINVAL)
 	d.silent()
 	d.forgotten()
-	d.recv(peerSIDRREQ()) // the answer was lost: it is a new question
+	d.recv(peerSIDRREQ()) // the peer has not got the answer: its repetition is a new inquiry
 	e := d.event(ServiceRequest)
 	if e.Inquiry == q || len(e.Private) != SIDRREQUserLen || string(e.Private[:5]) != "you?\x00" {
 		t.Errorf("event %v, private %q", e, e.Private)
@@ -178,7 +178,7 @@ func TestInquiryRefused(t *testing.T) {
 	req = peerSIDRREQ()
 	req.Private = sidrPrivate(peerAddr, netip.MustParseAddr("10.0.0.9"), 1, "")
 	refused(d, req, SIDRReject)
-	// And a UD service has no connections.
+	// A UD service does not accept connections.
 	creq := peerREQ()
 	creq.ServiceID = udp
 	d.recv(creq)

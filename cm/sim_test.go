@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/mono"
 )
 
-// sim is two Managers, a bad network between them, and two owners who answer
-// late, change their minds and hang up.
+// sim is two Managers, an unreliable network between them, and two owners that answer
+// late, and reject or end connections at random.
 type sim struct {
 	*rand.Rand
 	now    mono.Time
@@ -20,10 +20,10 @@ type sim struct {
 	todo   []simAction // in flight and planned, unordered
 	loss   float64
 	dup    float64
-	delay  float64 // share of messages that take their time
+	delay  float64 // share of messages that are delayed
 	sent   int
 	log    []string // of a failed run
-	broken string   // what an owner saw that must not be
+	broken string   // the first violation that an owner has seen; empty: none
 	seq    int
 	faults int
 	laps   int // begun
@@ -44,7 +44,7 @@ type simSide struct {
 	conns []*simConn
 }
 
-// simConn is what an owner knows of a connection.
+// simConn is the knowledge of an owner about a connection.
 type simConn struct {
 	c           *Conn
 	established bool   // RTU sent, or Established received
@@ -107,7 +107,7 @@ func (s *sim) transmit(to *simSide, o Out) {
 	}
 }
 
-// run lets everything happen until nothing more will.
+// run executes actions, events and timers until there are no more.
 func (s *sim) run(t *testing.T) {
 	for step := 0; ; step++ {
 		if step > 20000 {
@@ -137,7 +137,7 @@ func (s *sim) run(t *testing.T) {
 			}
 		}
 		if s.side[0].m.out.Len()+s.side[1].m.out.Len() > 0 {
-			continue // an owner reacted at once
+			continue // an owner has reacted at once: poll again
 		}
 		next := min(s.side[0].m.NextTimeout(), s.side[1].m.NextTimeout())
 		i := -1
@@ -180,7 +180,7 @@ func (d *simSide) connect(qpn bth.QPN) {
 	sc := &simConn{c: c}
 	c.User = sc
 	d.conns = append(d.conns, sc)
-	if d.s.IntN(20) == 0 { // impatient
+	if d.s.IntN(20) == 0 { // give up early
 		d.s.after(d.s.think(), func() { d.destroy(sc) })
 	}
 }
@@ -192,7 +192,7 @@ func (s *sim) other(d *simSide) *simSide {
 	return s.side[0]
 }
 
-// think is how long an owner takes: mostly no time at all.
+// think returns the time until an owner answers, usually 0.
 func (s *sim) think() time.Duration {
 	switch s.IntN(4) {
 	case 0:
@@ -281,15 +281,15 @@ func (d *simSide) event(e Event) {
 			if s.IntN(5) == 0 {
 				d.destroy(sc)
 			} else {
-				sc.c.Disconnect(s.now, nil) // may fail if DREP was faster
+				sc.c.Disconnect(s.now, nil) // fails if the DREP has arrived first
 			}
 		})
 	}
 	sc.after = e.Kind
 }
 
-// alternateLoaded: the peer must have loaded it, too. Sometimes both ends change
-// over, one before the other.
+// alternateLoaded checks that the peer has loaded the path, too. Sometimes both ends then migrate,
+// one before the other.
 func (d *simSide) alternateLoaded(sc *simConn, p Path) {
 	s := d.s
 	peer := s.other(d).find(sc.c.RemoteID())
@@ -309,7 +309,7 @@ func (d *simSide) alternateLoaded(sc *simConn, p Path) {
 	}
 }
 
-// propose proposes an alternate path, unlike any other.
+// propose proposes an alternate path that differs from all others.
 func (d *simSide) propose(sc *simConn) {
 	s := d.s
 	p := AlternatePath{Local: ownAlt, Remote: peerAlt, FlowLabel: uint32(0x80000 + s.laps)}
@@ -329,7 +329,7 @@ func (d *simSide) up(sc *simConn) {
 	}
 	hold := d.s.think()
 	if d.s.IntN(2) == 0 {
-		hold += 100 * time.Second // let the other be first
+		hold += 100 * time.Second // so that the other side usually ends the connection first
 	}
 	d.s.after(hold, func() {
 		switch {
@@ -342,8 +342,8 @@ func (d *simSide) up(sc *simConn) {
 	})
 }
 
-// TestSimulation: whatever the network does, both sides agree in the end, nothing
-// is left, and nobody talks for ever.
+// TestSimulation: with any faults of the network, both sides agree about each connection in the
+// end, neither Manager keeps anything, and the number of messages is bounded.
 func TestSimulation(t *testing.T) {
 	seeds := 4000
 	if testing.Short() || raceEnabled {
@@ -355,7 +355,7 @@ func TestSimulation(t *testing.T) {
 		n := 1 + s.IntN(4)
 		for i := range n {
 			d := s.side[s.IntN(2)]
-			// QPNs are used again, sometimes too early: the peer must see to it.
+			// QPNs are used again, sometimes too early: the peer must detect that.
 			s.after(s.think(), func() { d.connect(bth.QPN(2 + i%2)) })
 		}
 		s.run(t)
@@ -384,7 +384,7 @@ func TestSimulation(t *testing.T) {
 				case sc.established:
 					up++
 				case paired && a.established:
-					half++ // both ended all the same, see above
+					half++ // both sides have ended it nevertheless, see above
 					if s.faults == 0 && s.delay == 0 {
 						s.fail(t, "seed %d: %v does not know that it is established, on a perfect network", seed, sc.c.LocalID())
 					}

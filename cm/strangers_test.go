@@ -8,10 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// strangerSays is every CM message, with the IDs, the GUID and the QPNs of a
-// connection between ownGID and peerGID, as a stranger who knows all of them can
-// send it. The service of the REQ is one that nobody listens for: a REQ for a
-// listener is a request of the stranger's own, see TestStrangersREQ.
+// strangerSays returns every CM message with the IDs, the GUID and the QPNs of a
+// connection between ownGID and peerGID: a third host that knows these numbers could
+// send them. The service of the REQ has no listener, because a REQ for a
+// listener is a valid request of the third host, see TestStrangersREQ.
 func strangerSays(remote CommID) []Message {
 	req := peerREQ()
 	req.ServiceID = 1 << 60
@@ -41,7 +41,7 @@ func strangerSays(remote CommID) []Message {
 	return append(all, rejs...)
 }
 
-// transcript is what a Manager says to the peer and to its owner.
+// transcript has the messages of a Manager to the peer, and its events.
 type transcript struct {
 	toPeer, events []string
 	toStranger     int
@@ -69,8 +69,8 @@ func (d *dialogue) listenTo(tr *transcript) {
 	}
 }
 
-// goOn is the rest of the peer's life: what it may still say, and a new connection
-// with the same QPN.
+// goOn lets the peer continue: it sends the messages that may still come, and begins a new
+// connection with the same QPN.
 func (d *dialogue) goOn(tr *transcript) {
 	again := peerREQ()
 	again.LocalID, again.QPN = peerID+7, peerQPN+7
@@ -86,10 +86,10 @@ func (d *dialogue) goOn(tr *transcript) {
 	}
 }
 
-// TestStrangers: in every state of either side nothing that comes from an address
-// the connection does not know changes the state or a timer, is kept, is an event,
-// or keeps the true peer from going on as if it had not happened. That holds for
-// an address nobody has heard of, and for that of a connection that is over.
+// TestStrangers: a message from an address that does not belong to the connection has no effect, in
+// every state of either side: it changes neither the state nor a timer, the Manager does not keep
+// it, it causes no event, and the true peer continues as if it had not arrived. That holds for an
+// unknown address, and for the address of an earlier connection.
 func TestStrangers(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		for _, active := range []bool{true, false} {
@@ -121,8 +121,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// strangerTwin brings a connection to a state, has a stranger say something, and
-// lets the peer go on.
+// strangerTwin brings a connection to a state, receives messages from a third host, and
+// lets the peer continue.
 func strangerTwin(t *testing.T, earlier, active bool, s State, say []Message) (tr transcript) {
 	t.Helper()
 	var n uint32
@@ -160,7 +160,7 @@ func strangerTwin(t *testing.T, earlier, active bool, s State, say []Message) (t
 	return tr
 }
 
-// earlier is a whole connection of somebody at strangerGID, which is over.
+// earlier runs a whole connection with a peer at strangerGID, until its end.
 func (d *dialogue) earlier() {
 	d.Helper()
 	l, err := d.m.Listen(ListenParam{ServiceID: service})
@@ -184,7 +184,7 @@ func (d *dialogue) earlier() {
 	d.now = 0
 }
 
-// strangersREQ is a REQ of somebody at strangerGID who names the ID, the GUID and
+// strangersREQ returns a REQ of a host at strangerGID with the ID, the GUID and
 // the QPN of the peer.
 func strangersREQ() *REQ {
 	req := peerREQ()
@@ -193,9 +193,9 @@ func strangersREQ() *REQ {
 	return req
 }
 
-// TestStrangersREQ: a REQ that names the ID, the GUID or the QPN of somebody else is
-// a request of its own. It ends no connection, and the peer whose names it bears
-// connects, before and after.
+// TestStrangersREQ: a REQ with the ID, the GUID or the QPN of another host is
+// a separate request. It ends no connection, and the host whose numbers it has
+// can connect, before and after.
 func TestStrangersREQ(t *testing.T) {
 	for _, sameID := range []bool{true, false} {
 		req := strangersREQ()
@@ -248,9 +248,9 @@ func TestStrangersREQ(t *testing.T) {
 	}
 }
 
-// TestServerNamesAnother: a server that we dialled names the QPN, the GUID and the ID
-// of another server in its REP. The connection to the other one stays, and the
-// dialled one has what it asked for.
+// TestServerNamesAnother: a server to which we connect sends a REP with the QPN, the GUID and the
+// ID of another server. The connection to the other server stays, and the connection to the first
+// one is established.
 func TestServerNamesAnother(t *testing.T) {
 	for _, active := range []bool{true, false} {
 		for _, sameID := range []bool{true, false} {
@@ -277,8 +277,8 @@ func TestServerNamesAnother(t *testing.T) {
 	}
 }
 
-// TestREQNamesThirdParty: the address that a REQ wants the data sent to, and the
-// addresses in its RDMA-IP header, must be those that the REQ came from and to.
+// TestREQNamesThirdParty: the address of the queue pair in a REQ, and the
+// addresses in its RDMA-IP header, must be the source and the destination of the REQ.
 func TestREQNamesThirdParty(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*REQ)

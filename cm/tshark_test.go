@@ -11,7 +11,7 @@ import (
 )
 
 // pcapOf writes MADs as a classic pcap file of Ethernet frames: IPv4, UDP 4791, BTH,
-// DETH. The ICRC is zero; it is not what is looked at.
+// DETH. The ICRC is zero, because tshark does not check it here.
 func pcapOf(mads []Out) []byte {
 	le := binary.LittleEndian
 	b := le.AppendUint32(nil, 0xa1b2c3d4)
@@ -43,8 +43,8 @@ func pcapOf(mads []Out) []byte {
 	return b
 }
 
-// TestTsharkAlternate lets tshark, which shares no code with us, read what is said
-// about alternate paths: in the REQ and the REP, and by LAP, MRA and APR.
+// TestTsharkAlternate compares the fields about alternate paths with tshark's reading of them: in
+// the REQ, the REP, LAP, MRA and APR.
 func TestTsharkAlternate(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestTsharkAlternate(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.settle(t)
-	p.pass(c.interval) // repeated, so the owner's hesitation is told
+	p.pass(c.interval) // the LAP is repeated, and an MRA answers it
 	p.settle(t)
 	for _, b := range p.b.byLocal {
 		if err := b.AnswerAlternate(p.now, AlternateAnswer{Status: APReject, Info: []byte{7}}); err != nil {
@@ -96,8 +96,8 @@ func TestTsharkAlternate(t *testing.T) {
 			t.Errorf("packet %d: tshark reads %q, sent were %v", i+1, l, want)
 		}
 	}
-	// Of LAP and APR tshark 4.0 knows no more than the name. (The flow label of a REQ
-	// it reads from the wrong bits.)
+	// tshark 4.0 knows only the names of LAP and APR. It reads the flow label of a REQ
+	// from the wrong bits.
 	fields := []string{"-Y", "infiniband.cm.req", "-T", "fields"}
 	for _, f := range []string{"locallid", "remotelid", "localgid", "remotegid", "tfcclass", "hoplim", "localacktout"} {
 		fields = append(fields, "-e", "infiniband.cm.req.alt_"+f)

@@ -15,7 +15,7 @@ func xrcREQ() *REQ {
 	return m
 }
 
-// TestXRC: what each side says and makes of what it is told.
+// TestXRC: the messages of each side of an XRC connection, and their effects.
 func TestXRC(t *testing.T) {
 	t.Run("initiator", func(t *testing.T) {
 		d := newDialogue(t)
@@ -67,7 +67,8 @@ func TestXRC(t *testing.T) {
 	})
 }
 
-// TestXRCOrNot: a listener takes one kind only, in a port space that has it.
+// TestXRCOrNot: a listener accepts either XRC or RC and UC, and XRC only in a port space that has
+// it.
 func TestXRCOrNot(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -101,7 +102,7 @@ func TestXRCOrNot(t *testing.T) {
 	}
 }
 
-// TestXRCGolden: a REP of a target, by the book (ibta_vol1_c12.h).
+// TestXRCGolden: the REP of a target, by the layout in ibta_vol1_c12.h.
 func TestXRCGolden(t *testing.T) {
 	rep := REP{LocalID: 1, RemoteID: 2, QPN: 0x123456, StartingPSN: 3, ResponderResources: 4, InitiatorDepth: 5, FlowControl: true, LocalGUID: 6}
 	rep.target()
