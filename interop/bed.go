@@ -22,8 +22,8 @@ const (
 
 var ourAddrs = []string{ourIP4 + "/24", ourIP6 + "/64 nodad"}
 
-// bed is what the cases of one kernel run on: a network namespace, a tap device, a guest behind
-// it, and rocectl on our side.
+// bed is the test bed for the cases of one kernel: a network namespace, a tap device, a guest at
+// the other end of the tap, and rocectl in the namespace.
 type bed struct {
 	o      options
 	kernel string
@@ -31,14 +31,14 @@ type bed struct {
 	linux  *guest
 	second *guest // nil until a case needs two
 
-	secondTap bool // the second tap device is there
+	secondTap bool // the second tap device exists
 	peer      *ours
 	card      *card // nil if the guest has none
 	port      int
 	dir       string
 
-	captures []string // of rocectl, which tshark has not read yet
-	kept     int      // how many there have been
+	captures []string // of rocectl, not yet read by tshark
+	kept     int      // number of captures so far
 }
 
 func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
@@ -117,8 +117,8 @@ func (b *bed) prepare(ctx context.Context, c testCase) error {
 	return b.greet(ctx)
 }
 
-// greet lets the two sides find each other's MAC addresses, so that no case begins
-// with the seconds that rdma_resolve_addr loses when it has to wait for them.
+// greet makes the two sides resolve each other's MAC addresses. Otherwise rdma_resolve_addr could
+// wait seconds for them at the beginning of a case.
 func (b *bed) greet(ctx context.Context) error {
 	for _, v6 := range []bool{false, true} {
 		if _, err := b.linux.vm.Run(ctx, "ping", "-c", "1", "-w", "10", b.peer.addr(v6)); err != nil {
@@ -128,8 +128,8 @@ func (b *bed) greet(ctx context.Context) error {
 	return nil
 }
 
-// obituary returns why the guest is gone, and keeps the console of the n-th guest that is. It
-// returns nil if the guest is there.
+// obituary returns the reason why the guest has died, and writes its console to a file with the
+// number n. It returns nil if the guest is running.
 func (b *bed) obituary(n int) error {
 	console, why := b.linux.vm.Gone()
 	if why != nil {
@@ -152,10 +152,10 @@ func (b *bed) close() {
 	}
 }
 
-// oops matches what a kernel prints when it has caught itself in a mistake.
+// oops matches the messages of a kernel about its own faults.
 var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
 
-// kernelLog is the last case of every kernel: nothing we sent made it complain.
+// kernelLog is the last case of every kernel: the kernel has logged no fault of its own.
 func (b *bed) kernelLog(ctx context.Context) result {
 	start := time.Now()
 	r := result{kernel: b.kernel, name: kernelLog, usual: kernelLogUsual}

@@ -23,15 +23,15 @@ import (
 	"github.com/goroce/roce/link/pcap"
 )
 
-// Two guests with rxe and rocectl impair in the path between them: no stack of ours at either end. It joins their two tap devices,
-// or it is in the interface of the first guest, and the kernel joins the tap devices. The second guest is booted for the first
-// such case.
+// Cases with two guests with rxe and rocectl impair in the path between them; neither end runs this stack. rocectl
+// impair either forwards between their two tap devices, or runs on the interface of the first guest while a kernel
+// bridge joins the tap devices. The second guest is booted for the first such case.
 
 const (
 	secondIP4, secondIP6 = "10.77.0.3", "fd77::3"
 	secondTap            = "tap1"
 
-	joint      = "br2"                // of both tap devices
+	joint      = "br2"                // the bridge of both tap devices
 	guestTrace = "/tmp/impair.pcapng" // in the guest
 )
 
@@ -39,10 +39,10 @@ const (
 type between struct {
 	rules  string   // file in examples/impair, without its extension; empty: the case has one guest
 	fired  []uint64 // how often each rule acts; 0: at least once
-	naks   int      // how many NAKs for a gap there are at most
-	repair bool     // what was dropped arrives later
-	brief  bool     // one of those that run without -between
-	inside bool     // rocectl impair is in the interface of the first guest
+	naks   int      // the largest number of NAKs for a gap
+	repair bool     // the dropped packets arrive later
+	brief  bool     // the case runs without -between, too
+	inside bool     // rocectl impair runs on the interface of the first guest
 }
 
 // file is the rule file.
@@ -57,7 +57,7 @@ func (b *between) guestFile() string { return "/etc/impair/" + b.rules + ".yaml"
 func betweenCases() []testCase {
 	var all []testCase
 	add := func(t *tool, b between) {
-		// What the bridge drops costs what a lossy link does.
+		// Dropped packets need the same time limits as a lossy link.
 		imp := impairment{name: b.rules, lossy: true}
 		all = append(all, testCase{tool: t, linux: server, impair: imp, scenario: scenario{run: (*caseRun).between}, mtu: defaultMTU, between: b})
 	}
@@ -66,7 +66,7 @@ func betweenCases() []testCase {
 	add(writeBW, between{rules: "drop-write", fired: once, naks: 1, repair: true})
 	add(writeBW, between{rules: "drop-last", fired: once, naks: 1, repair: true})
 	add(writeBW, between{rules: "corrupt", fired: once, naks: 1})
-	add(writeBW, between{rules: "reorder", fired: once, naks: 2}) // the late packet closes the gap, and shows the next one
+	add(writeBW, between{rules: "reorder", fired: once, naks: 2}) // the late packet closes the gap, and the next packet shows another gap
 	add(writeBW, between{rules: "drop-ack", fired: []uint64{0}})
 	add(writeBW, between{rules: "ecn", fired: []uint64{0}})
 	add(sendBW, between{rules: "drop-send", fired: once, naks: 1, repair: true})
@@ -77,18 +77,18 @@ func betweenCases() []testCase {
 	add(rping, between{rules: "drop-last", fired: once, naks: 1, repair: true})
 	add(rping, between{rules: "drop-read-response", fired: once, repair: true})
 	add(rping, between{rules: "duplicate", fired: []uint64{0}})
-	// In the interface of the guest. What is dropped is on its way in with rping, whose server READs, and on its way out with
+	// On the interface of the guest. The dropped packets are incoming with rping, whose server READs, and outgoing with
 	// ib_read_bw. An emulated guest is too slow for the packets of ib_write_bw, and loses some itself.
 	add(rping, between{rules: "drop-read-response", fired: once, repair: true, brief: true, inside: true})
 	add(readBW, between{rules: "drop-read-response", fired: once, repair: true, inside: true})
 	return all
 }
 
-// boots is how often the second guest is booted at most: on a machine with much else to do an emulated
-// kernel may find that its timer does not work, and panic.
+// boots is how often the second guest is booted at most: on a busy machine an emulated kernel may find that its timer
+// does not work, and panic.
 const boots = 3
 
-// secondGuest returns the guest behind the second tap device, which it boots if there is none.
+// secondGuest returns the guest at the second tap device. It boots the guest if it is not running.
 func (b *bed) secondGuest(ctx context.Context) (*guest, error) {
 	if b.second != nil {
 		if _, why := b.second.vm.Gone(); why == nil {
@@ -123,7 +123,7 @@ func (b *bed) secondGuest(ctx context.Context) (*guest, error) {
 	return nil, fmt.Errorf("the second guest: %w", err)
 }
 
-// between runs a transfer with rocectl impair in the path, and judges what that reports.
+// between runs a transfer with rocectl impair in the path, and checks its report.
 func (r *caseRun) between() error {
 	other, ok := r.sides[client].(*guest)
 	if !ok {
@@ -200,7 +200,7 @@ func (r *caseRun) interrupt(name string, p *proc.Proc) error {
 	return nil
 }
 
-// verify judges both kernels by the rules of the standard. The bridge has lost nothing, so the trace is
+// verify checks the packets of both kernels with rocectl pcap verify. The bridge has lost no packet, so the trace is
 // complete.
 func (r *caseRun) verify(trace string) error {
 	p, err := proc.Start(r.ctx, r.bed.o.rocectl, "pcap", "verify", "--complete", trace)
@@ -217,7 +217,7 @@ func (r *caseRun) verify(trace string) error {
 	return nil
 }
 
-// startTop watches the tap device of the first guest.
+// startTop starts rocectl top on the tap device of the first guest.
 func (r *caseRun) startTop() (*proc.Proc, error) {
 	b := r.bed
 	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "top", "--json", "--interval", "200ms", b.peer.tap)...)
@@ -230,7 +230,7 @@ func (r *caseRun) startTop() (*proc.Proc, error) {
 	return p, p.WaitFor(ctx, regexp.MustCompile(`"connections"`))
 }
 
-// judgeTop wants a connection between the two guests whose packets were counted.
+// judgeTop checks that rocectl top has counted packets of a connection between the two guests.
 func (r *caseRun) judgeTop(output string) error {
 	var most uint64
 	for line := range strings.Lines(output) {
@@ -241,7 +241,7 @@ func (r *caseRun) judgeTop(output string) error {
 			}
 		}
 		if json.Unmarshal([]byte(line), &sample) != nil {
-			continue // the interrupt may cut the last one
+			continue // the interrupt may have cut the last line
 		}
 		for _, c := range sample.Connections {
 			if ends := []string{c.Local.Address, c.Peer.Address}; slices.Contains(ends, r.bed.linux.ip4) && slices.Contains(ends, secondIP4) {
@@ -256,7 +256,7 @@ func (r *caseRun) judgeTop(output string) error {
 	return nil
 }
 
-// join joins both tap devices, until apart is called.
+// join joins both tap devices by a bridge; apart removes it.
 func (b *bed) join(ctx context.Context) (apart func(), err error) {
 	apart = func() { b.ns.IP(context.WithoutCancel(ctx), "link del "+joint) }
 	if err = run(ctx, b.ns, []string{"link add " + joint + " type bridge mcast_snooping 0", "link set " + joint + " addrgenmode none up",
@@ -296,8 +296,8 @@ func (r *caseRun) forwards(p *proc.Proc, side endpoint, err error) (*proc.Proc, 
 	return p, p.WaitFor(ctx, forwarding)
 }
 
-// judgeImpair checks the counters: each rule acted as often as it should, and the bridge lost nothing of
-// its own.
+// judgeImpair checks the counters: each rule has acted as often as expected, and rocectl impair has lost no other
+// packet.
 func (r *caseRun) judgeImpair(output string) error {
 	type side struct{ Received, Overrun, Unsent, Unusable uint64 }
 	var report struct {
@@ -319,7 +319,7 @@ func (r *caseRun) judgeImpair(output string) error {
 	}
 	for _, s := range []side{report.A, report.B} {
 		if s.Received == 0 || s.Overrun+s.Unsent+s.Unusable != 0 {
-			return fmt.Errorf("rocectl impair received %d frames at an interface, and lost %d, %d and %d of its own", s.Received, s.Overrun, s.Unsent, s.Unusable)
+			return fmt.Errorf("rocectl impair received %d frames at an interface, and lost frames not by a rule: %d overrun, %d unsent, %d unusable", s.Received, s.Overrun, s.Unsent, s.Unusable)
 		}
 	}
 	if report.Connections == 0 {
@@ -328,7 +328,7 @@ func (r *caseRun) judgeImpair(output string) error {
 	return nil
 }
 
-// judgeTrace checks on the wire that the ends have repaired what was dropped.
+// judgeTrace checks in the trace that the ends have sent the dropped packets again.
 func (r *caseRun) judgeTrace(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -361,7 +361,7 @@ func (r *caseRun) judgeTrace(name string) error {
 		}
 		key := packet{p.Dst, p.Op, p.DestQPN(), p.PSN()}
 		if p.Info.Flags&bth.Read != 0 && p.Info.Flags&bth.Response != 0 {
-			key.op = bth.RCReadResponseMiddle // a repeated response is FIRST where the first one was MIDDLE
+			key.op = bth.RCReadResponseMiddle // a repeated READ may begin with FIRST at a PSN that was MIDDLE before
 		}
 		switch {
 		case rec.Direction == pcap.Out:
@@ -374,7 +374,7 @@ func (r *caseRun) judgeTrace(name string) error {
 		}
 	}
 	if r.testCase.between.repair && len(missing) > 0 {
-		return fmt.Errorf("%d packets that were dropped have never arrived", len(missing))
+		return fmt.Errorf("%d dropped packets were never repeated", len(missing))
 	}
 	if most := r.testCase.between.naks; most > 0 && naks > most {
 		return fmt.Errorf("%d NAKs for a gap, want at most %d", naks, most)

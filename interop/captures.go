@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// Two independent readers judge what rocectl recorded: `rocectl pcap check` after each case, and
-// tshark after a batch of cases, because it takes longer to start than to read a capture.
+// Two programs check the captures of rocectl: `rocectl pcap check` after each case, and
+// tshark after a batch of cases, because tshark takes longer to start than to read a capture.
 
 // capturesOfBatch is how many captures tshark reads at a time.
 const capturesOfBatch = 32
@@ -25,19 +25,20 @@ const capturesOfBatch = 32
 // tsharkUsual is how long tshark takes for a batch.
 const tsharkUsual = 2 * time.Second
 
-// tshark runs without its guesses what a payload is. Guided by its first bytes it would take
-// payload for RPC over RDMA, Ethernet or Fibre Channel over InfiniBand, and find it cut off.
+// tshark is the command without heuristics for payload. By the first bytes of a payload tshark
+// could take it for RPC over RDMA, Ethernet or Fibre Channel over InfiniBand, and report it as
+// truncated.
 var tshark = []string{"tshark", "-o", "infiniband.identify_payload:FALSE",
 	"--disable-protocol", "rpcordma", "--disable-protocol", "infiniband.eoib", "--disable-protocol", "fcoib"}
 
-// packets returns the first packets of a capture that a filter of tshark's selects.
+// packets returns the first packets of a capture that a filter of tshark selects.
 func packets(ctx context.Context, capture, filter string) ([]string, error) {
 	out, err := proc.Run(ctx, append(slices.Clone(tshark), "-r", capture, "-Y", filter, "-T", "fields", "-e", "frame.number", "-e", "_ws.col.Info")...)
-	// As root it warns about itself on standard error.
+	// As root tshark prints a warning about that on standard error.
 	return regexp.MustCompile(`(?m)^\d+\t.*$`).FindAllString(out, 3), err
 }
 
-// checkCaptures judges the captures of a case, tshark's search for malformed packets aside.
+// checkCaptures checks the captures of a case, except for tshark's search for malformed packets.
 func (r *caseRun) checkCaptures() error {
 	var errs []error
 	for _, capture := range r.captures() {
@@ -75,9 +76,9 @@ func (r *caseRun) keepCaptures() error {
 	return nil
 }
 
-// malformed is a case of its own: tshark finds no malformed packet in the captures of the last
-// cases, which it reads as one. If it does it reads each of them: packets of one case
-// must not change what it makes of another's.
+// malformed is a separate case: tshark finds no malformed packet in the captures of the last
+// cases, merged into one. If it finds some, it reads each capture separately, because in the merged
+// capture the packets of one case may influence how tshark decodes those of another.
 func (b *bed) malformed(ctx context.Context) result {
 	start := time.Now()
 	r := result{kernel: b.kernel, name: fmt.Sprintf("tshark/captures-to-%d", b.kept), usual: tsharkUsual}

@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/interop/vm"
 )
 
-// Guests whose virtio_net has zero copy for AF_XDP get cards for it, beside the interface of rxe: eth1 for
-// rocectl inside the guest, in a network namespace of its own; eth2 and eth3, which are joined, for tests inside.
+// Guests whose virtio_net supports zero copy for AF_XDP get cards for it in addition to the interface of rxe: eth1 for
+// rocectl inside the guest, in its own network namespace; eth2 and eth3, which are joined, for tests inside the guest.
 //
 //	  guest                                        our namespace
 //	+---------------------------------+          +------------------------+
@@ -36,10 +36,10 @@ const (
 	cardIP4, cardIP6 = "10.77.0.3", "fd77::3"
 )
 
-// zeroCopyKernels lists the kernels that have it, since 6.13.
+// zeroCopyKernels lists the kernels whose virtio_net supports zero copy: 6.13 and later.
 var zeroCopyKernels = []string{"7"}
 
-// The links of cases on the card: with rxe as the other end, or with rocectl on our side of the tap, over raw sockets.
+// The links of cases on the card. The other end is rxe, or rocectl over raw sockets on our side of the tap.
 const (
 	zeroCopy     = "zero-copy"
 	zeroCopyHost = "zero-copy-raw"
@@ -82,8 +82,8 @@ type card struct {
 	mtu int
 }
 
-// newCard prepares the cards of a guest. All their queues are in use: then virtio_net adds none for an XDP program, on
-// which there is no zero copy.
+// newCard prepares the cards of a guest. It puts all their queues into use, so that virtio_net adds no queue for an
+// XDP program: with added queues there is no zero copy.
 func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, seed uint64) (*card, error) {
 	c := &card{rocectl: rocectl{seed: seed}, vm: v, mtu: defaultMTU}
 	var lines []string
@@ -102,7 +102,7 @@ func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, seed uint64) (*card
 	return c, nil
 }
 
-// counters returns what the driver has counted on the cards, for the log of a case that failed.
+// counters returns the counters of the cards' driver, for the log of a failed case.
 func (c *card) counters(ctx context.Context) string {
 	var text strings.Builder
 	for _, argv := range [][]string{c.inside("ethtool", "-S", cardInterface), {"ethtool", "-S", "eth2"}, {"ethtool", "-S", "eth3"}} {
@@ -120,7 +120,7 @@ func (c *card) counters(ctx context.Context) string {
 	return text.String()
 }
 
-// isZeroCopy checks that the driver grants it.
+// isZeroCopy checks that a Port on the card has zero copy.
 func (c *card) isZeroCopy(ctx context.Context) error {
 	out, err := c.vm.Run(ctx, c.inside("rocectl", "dev", "--link", "xdp", cardInterface)...)
 	if err == nil && !grantsZeroCopy.MatchString(out) {
@@ -131,7 +131,7 @@ func (c *card) isZeroCopy(ctx context.Context) error {
 
 var grantsZeroCopy = regexp.MustCompile(`(?m)^\s*mode:\s+native, zero copy`)
 
-// inside is a command in the namespace of the card.
+// inside returns the command line for a command in the namespace of the card.
 func (c *card) inside(argv ...string) []string {
 	return append([]string{"ip", "netns", "exec", cardNetns}, argv...)
 }

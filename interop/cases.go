@@ -17,8 +17,8 @@ const (
 	client
 )
 
-// impairment harms packets in both directions: netem on the guest's way out, the
-// fault link of rocectl on ours.
+// impairment is a set of faults in both directions: netem for the guest's outgoing packets, the
+// fault flags of rocectl for ours.
 type impairment struct {
 	name   string
 	netem  string
@@ -32,21 +32,21 @@ var (
 	dup   = impairment{name: "dup20", netem: "duplicate 20%", faults: []string{"--dup", "tx=20%"}}
 	heavy = impairment{name: "loss20", netem: "loss 20%", faults: []string{"--loss", "tx=20%"}, lossy: true}
 
-	// madeGood loses some datagrams and copies others, so that more arrive than were sent:
-	// a program that counts those of a service that repeats none ends. Messages of the CM
-	// (QP 1) pass: rdma-core's server leaves a repeated request unanswered.
+	// madeGood loses some datagrams and duplicates others, so that more arrive than were sent. A program that
+	// waits for a number of datagrams then ends, although the service does not repeat lost ones. Messages of the
+	// CM (QP 1) pass, because rdma-core's server does not answer a repeated request.
 	madeGood = impairment{name: "loss10dup50", faults: []string{"--loss", "10%", "--dup", "50%", "--fault", "pass,qpn=1"}, lossy: true}
 
-	// repaired are the same with single losses repaired at our end, and packets that overtake others.
+	// The repaired impairments run with --recovery at our end.
 	repairedLoss    = impairment{name: "repaired-loss4", netem: "loss 4%", faults: []string{"--recovery", "all", "--loss", "tx=4%"}, lossy: true}
 	repairedDup     = impairment{name: "repaired-dup20", netem: "duplicate 20%", faults: []string{"--recovery", "all", "--dup", "tx=20%"}}
 	repairedReorder = impairment{name: "repaired-reorder", netem: "delay 300us 200us", faults: []string{"--recovery", "all", "--reorder", "tx=20%", "--reorder-time", "300us"}, lossy: true}
 
-	// marked is congestion that only our end reacts to: rxe drops its notifications.
+	// marked is congestion to which only our end reacts: rxe drops CNPs.
 	marked = impairment{name: "marked", faults: []string{"--dcqcn=10", "--ecn", "30%"}}
 )
 
-// scenario is what happens in a case.
+// scenario is the procedure of a case.
 type scenario struct {
 	name  string
 	run   func(*caseRun) error
@@ -67,7 +67,8 @@ var (
 	bereaved   = scenario{name: "shared-killed", run: (*caseRun).sharedKilled, limit: deadLimit}
 )
 
-// testCase is one row. linux is the role that rdma-core plays; with zeroCopyHost, rocectl on our side of the tap.
+// testCase is one row of the matrix. linux is the role of rdma-core or, with zeroCopyHost, of rocectl on our side
+// of the tap.
 type testCase struct {
 	tool     *tool
 	v6       bool
@@ -79,7 +80,7 @@ type testCase struct {
 	program  bool   // our side is rdma-core's program on our libraries instead of rocectl
 	between  between
 	tested   tested
-	inGo     bool // our side is the example of this module that does what the tool does
+	inGo     bool // our side is the example of this module that corresponds to the tool
 }
 
 func (c testCase) name() string {
@@ -126,12 +127,12 @@ const (
 	jumboMTU   = 4200
 )
 
-// allCases is the matrix: every tool in both roles, clean and impaired, then the failures
-// that are provoked. rocectl has the rows in which it checks the data, or only it has the tool;
-// rdma-core's programs on our libraries have the others.
+// allCases is the matrix: every tool in both roles, clean and impaired, then cases with provoked
+// failures. Our side is rocectl if rocectl checks the data or only rocectl has the tool;
+// otherwise it is rdma-core's program on our libraries.
 func allCases() []testCase {
 	var all []testCase
-	// one adds a case in the role that it names, add one in both roles for each tool.
+	// one adds a case in its role, add adds a case in both roles for each tool.
 	one := func(c testCase) {
 		c.mtu = cmp.Or(c.mtu, defaultMTU)
 		if c.impair.name == "" {
@@ -160,7 +161,7 @@ func allCases() []testCase {
 		add(testCase{impair: imp}, rping, rcPingpong, srqPingpong, fetchAdd, cmpSwap, sendBW, writeBW, readBW)
 	}
 	add(testCase{}, sendLat, writeLat, readLat, atomicLat)
-	add(testCase{impair: loss}, sendLat, readLat, atomicLat) // each end of write_lat exits as it pleases
+	add(testCase{impair: loss}, sendLat, readLat, atomicLat) // not write_lat: its ends do not wait for each other at the end
 	add(testCase{}, perfOptions...)
 	add(testCase{impair: marked}, rping, rcPingpong, ucPingpong, writeBW, readBW)
 	add(testCase{impair: marked, v6: true}, rping)
@@ -174,11 +175,12 @@ func allCases() []testCase {
 	add(testCase{link: "xdp"}, rping, rcPingpong, writeBW, readBW)
 	add(testCase{link: "xdp", v6: true}, rping)
 	add(testCase{link: "xdp", impair: loss}, rping)
-	// Payload is sent in place: in these tools both ends send.
+	// Our end sends payload in place. In these tools both ends send.
 	add(testCase{link: inPlace}, rping, rcPingpong, sendBoth, writeBoth)
 	add(testCase{link: inPlace, mtu: jumboMTU}, rping, rcPingpong, sendBoth, writeBoth)
 	add(testCase{link: inPlace, v6: true}, rping)
-	// rocectl is in the guest and its card works on rocectl's memory: against rxe, and against rocectl over raw sockets.
+	// rocectl runs in the guest with zero copy, so the card accesses rocectl's memory. The peer is rxe, or
+	// rocectl over raw sockets.
 	for _, link := range []string{zeroCopy, zeroCopyHost} {
 		add(testCase{link: link}, rping, rcPingpong, udPingpong, fetchAdd, writeBW, readBW)
 		add(testCase{link: link, v6: true}, rping)
@@ -186,7 +188,7 @@ func allCases() []testCase {
 		add(testCase{link: link, mtu: cardMTU}, rping, rcPingpong)
 	}
 	add(testCase{link: zeroCopy, scenario: killed}, rping)
-	// With UDP sockets the kernel writes the headers; rxe must find them right.
+	// With UDP sockets our kernel writes the headers; rxe must accept the ICRC.
 	add(testCase{link: "udp"}, rping, rcPingpong, writeBW, readBW)
 	add(testCase{link: "udp", v6: true}, rping)
 	add(testCase{link: "udp", impair: loss}, rping)
@@ -213,20 +215,20 @@ func allCases() []testCase {
 	add(testCase{program: true, mtu: jumboMTU}, rcPingpong, writeBW, udaddy, mckey)
 	add(testCase{program: true, link: "udp"}, rping, rcPingpong, ucmatose, mckey)
 	add(testCase{program: true, link: "xdp"}, rcPingpong, writeBW, ucmatose)
-	// Several processes of ours on one address, each with a port of its own.
+	// Several processes of this stack on one address, each with its own port.
 	for _, link := range []string{"", "udp"} {
 		add(testCase{link: link, scenario: shared}, rping)
 		add(testCase{link: link, scenario: shared, v6: true}, rping)
 		add(testCase{link: link, scenario: shared, impair: loss}, rping)
 		one(testCase{tool: rping, linux: client, link: link, scenario: bereaved})
 	}
-	// Of rdma-core's clients only rping's ends after a disconnect in mid-transfer.
+	// Of rdma-core's clients only rping ends after a disconnect in mid-transfer.
 	add(testCase{scenario: killed}, rping)
 	add(testCase{scenario: stopped}, rping)
 	return slices.Concat(all, betweenCases(), conformCases())
 }
 
-// usual is how long a case takes beside others: one that loses packets waits for timers.
+// usual is how long a case usually takes while other cases run. A case that loses packets waits for timers.
 func (c testCase) usual() time.Duration {
 	switch {
 	case c.tested.peer != "":
@@ -237,7 +239,7 @@ func (c testCase) usual() time.Duration {
 	return time.Second
 }
 
-// kernelLogUsual is that of the last case of a kernel.
+// kernelLogUsual is how long the last case of a kernel usually takes.
 const kernelLogUsual = 100 * time.Millisecond
 
 // Time limits, generous because the guest is emulated and a lost packet costs rxe

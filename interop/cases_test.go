@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Names are how cases are chosen and where their logs go: they must differ.
+// The names of cases must differ: they select cases, and name the folders of their logs.
 func TestNamesDiffer(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range allCases() {
@@ -20,7 +20,7 @@ func TestNamesDiffer(t *testing.T) {
 	}
 }
 
-// The matrix is whole: every tool, in both roles, clean and impaired.
+// The matrix is complete: every tool, in both roles, clean and impaired.
 func TestMatrix(t *testing.T) {
 	have := make(map[string]bool)
 	for _, c := range allCases() {
@@ -38,7 +38,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// perftest's programs are all there, and those that time messages lossy as well.
+// All programs of perftest have cases. Those that measure latency have cases with loss, too.
 func TestPerftestMatrix(t *testing.T) {
 	have := make(map[string]bool)
 	for _, c := range allCases() {
@@ -59,7 +59,7 @@ func TestPerftestMatrix(t *testing.T) {
 	}
 }
 
-// Congestion control is tried on requests, responses and unreliable ones.
+// Congestion control is tested with requests, responses and unreliable services.
 func TestMarkedMatrix(t *testing.T) {
 	have := make(map[string]bool)
 	for _, c := range allCases() {
@@ -74,7 +74,7 @@ func TestMarkedMatrix(t *testing.T) {
 	}
 }
 
-// What an unreliable service can be asked for is there, too.
+// The unreliable services have cases for each of their operations.
 func TestUnreliableMatrix(t *testing.T) {
 	have := make(map[string]bool)
 	for _, c := range allCases() {
@@ -105,7 +105,8 @@ func TestUnreliableMatrix(t *testing.T) {
 	}
 }
 
-// rocectl has no such tools: our side is rdma-core's program, or a server that turns everybody down.
+// rocectl does not have these tools: our side is rdma-core's program, or a server that rejects every
+// connection.
 func TestOnlyPrograms(t *testing.T) {
 	for _, c := range allCases() {
 		switch c.tool.name {
@@ -125,7 +126,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// A failure, and a case that did not run, make the exit code.
+// The exit code is 1 after a failure, and if a case did not run.
 func TestReport(t *testing.T) {
 	o := &options{kernels: []string{"6.1"}}
 	cases := allCases()[:2]

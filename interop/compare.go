@@ -10,8 +10,8 @@ import (
 )
 
 // compared runs cmtime three times with the same number of connections: rxe with
-// itself inside the guest, then each of the two with the other, and puts the
-// connections per second beside each other.
+// itself inside the guest, then rxe and our side in both roles. It notes the
+// connections per second of each run.
 func (r *caseRun) compared() error {
 	sides := r.sides
 	linux, own := sides[r.linux], sides[1-r.linux]
@@ -32,7 +32,7 @@ func (r *caseRun) compared() error {
 	return nil
 }
 
-// name is what a side is called in a comparison.
+// name returns the name of a side in the note.
 func name(e endpoint) string {
 	if _, ok := e.(*guest); ok {
 		return "rxe"
@@ -40,7 +40,7 @@ func name(e endpoint) string {
 	return "roce"
 }
 
-// timed runs the tool once and says how many connections were made, and ended, in
+// timed runs the tool once and returns how many connections were made, and ended, in
 // a second.
 func (r *caseRun) timed(p params) (rate string, err error) {
 	if _, err := r.listen(p); err != nil {
@@ -59,7 +59,7 @@ func (r *caseRun) timed(p params) (rate string, err error) {
 	return rate, r.killAll()
 }
 
-// stepTime finds how long a step of cmtime took for all connections.
+// stepTime matches the time that a step of cmtime took for all connections.
 var stepTime = regexp.MustCompile(`(?m)^(connect|disconnect) *: +([0-9.]+)`)
 
 // perSecond reads cmtime's table.

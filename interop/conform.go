@@ -14,12 +14,13 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// The rows of rocectl conform: rxe is the peer, by programs that everybody has. Its departures from the standard must be those that are known.
+// The rows of rocectl conform: it tests rxe, with common programs as the peer. The report card must contain only the
+// known departures of rxe from the standard.
 
-// tested is what is tested in such a row.
+// tested is the extent of the test in such a row.
 type tested struct {
-	peer string // of rocectl conform --peer; empty: it is no such row
-	only string // steps, on one kernel; all of them with -all
+	peer string // of rocectl conform --peer; empty: not a row of rocectl conform
+	only string // steps that run without -all
 	args []string
 }
 
@@ -29,13 +30,13 @@ var (
 	byRping = tested{peer: "rping"}
 )
 
-// operations are all steps but the scripts, which have tests of their own (make conformance).
+// operations matches all steps except the scripts, which have separate tests (make conformance).
 const operations = "^[^s]"
 
 // judged is the scenario of these rows.
 var judged = scenario{run: (*caseRun).conform, limit: 10 * time.Minute}
 
-// reportCard is what is read of a report card.
+// reportCard has the parts of a report card that are checked.
 type reportCard struct {
 	Verdict string
 	Known   []struct {
@@ -52,7 +53,7 @@ type reportCard struct {
 	}
 }
 
-// conform tests the peer, and judges the card.
+// conform tests the peer, and checks the report card.
 func (r *caseRun) conform() error {
 	g, ok := r.sides[server].(*guest)
 	if !ok {
@@ -90,7 +91,7 @@ func (r *caseRun) conform() error {
 	return r.judgeCard(e, p.Output())
 }
 
-// judgeCard checks that the card has no more against rxe than its known departures.
+// judgeCard checks that the card contains only known departures of rxe.
 func (r *caseRun) judgeCard(e proc.Exit, output string) error {
 	at := strings.Index(output, `{"tester"`)
 	if at < 0 {

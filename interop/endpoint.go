@@ -16,8 +16,8 @@ import (
 	"github.com/goroce/roce/interop/vm"
 )
 
-// command is one program of one side: a name out of the tools table and the flags
-// that rdma-core's program and rocectl's have in common.
+// command is a program to run on one side: a tool, a role, and the flags that rdma-core's program
+// and rocectl have in common.
 type command struct {
 	tool *tool
 	role role
@@ -31,12 +31,12 @@ type endpoint interface {
 	addr(v6 bool) string
 	// prepare sets impairment and MTU for one case.
 	prepare(ctx context.Context, c testCase) error
-	// start starts a program; the guest ends it after limit, should the harness be
-	// unable to.
+	// start starts a program; the guest ends it after limit, in case the harness
+	// cannot.
 	start(ctx context.Context, c command, capture string, limit time.Duration) (*proc.Proc, error)
 	// listening returns when a server started on port can be connected to.
 	listening(ctx context.Context, p *proc.Proc, t *tool, port int) error
-	// linux reports whether rdma-core runs here, whose output is judged, too.
+	// linux reports whether this side runs rdma-core's programs, whose output is checked, too.
 	linux() bool
 }
 
@@ -107,7 +107,7 @@ func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) 
 	return nil
 }
 
-// rocectl is what an end with rocectl has, wherever that runs.
+// rocectl has the common parts of the endpoints that run rocectl.
 type rocectl struct {
 	seed   uint64
 	faults []string
@@ -115,7 +115,7 @@ type rocectl struct {
 
 func (r *rocectl) linux() bool { return false }
 
-// with adds to a command line what a case asks for.
+// with adds the flags of a case to a command line.
 func (r *rocectl) with(argv []string, c command) []string {
 	if len(r.faults) > 0 {
 		argv = append(argv, "--seed", strconv.FormatUint(r.seed, 10))
@@ -129,7 +129,7 @@ func (r *rocectl) with(argv []string, c command) []string {
 	return append(argv, c.args...)
 }
 
-// ready is what every server of rocectl prints once it can be connected to.
+// ready matches the line that every server of rocectl prints when clients can connect.
 var ready = regexp.MustCompile(`(?m)^listening on `)
 
 func (r *rocectl) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) error {
@@ -145,9 +145,9 @@ type ours struct {
 	binary string
 	tap    string
 	link   string
-	dev    string   // tap, or veth when that is bridged to it
+	dev    string   // tap, or a veth that is bridged to it
 	joined []string // other taps of that bridge
-	mtu    int      // of both
+	mtu    int      // of tap and dev
 }
 
 func (o *ours) label() string { return "rocectl" }
@@ -188,8 +188,8 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 	return nil
 }
 
-// inPlace is the link xdp with payload sent from where it lies, for which a tap device
-// is not good enough: it is a veth then, bridged to the tap device.
+// inPlace is the link xdp with payload sent in place. A tap device does not support that, so
+// rocectl uses a veth, bridged to the tap device.
 const (
 	inPlace  = "xdp-in-place"
 	vethName = "veth0"
@@ -212,7 +212,7 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 		for _, tap := range o.joined {
 			lines = append(lines, "link set "+tap+" master br0")
 		}
-		for _, a := range ourAddrs { // but not its link-local one, the first of its GIDs
+		for _, a := range ourAddrs { // not the link-local address, which is the first GID
 			lines = append(lines, "addr del "+strings.TrimSuffix(a, " nodad")+" dev "+o.tap)
 		}
 	}
@@ -231,7 +231,7 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 func (o *ours) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
 	argv := append([]string{o.binary}, c.tool.command(c.role)...)
 	argv = append(argv, "--dev", o.dev)
-	if o.link == inPlace { // which a capture would prevent
+	if o.link == inPlace { // without a capture, which would prevent sending in place
 		argv = append(argv, "--link", "xdp", "--in-place", "16", "--counters")
 	} else {
 		argv = append(argv, "--link", o.link, "--capture", capture)

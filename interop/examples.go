@@ -13,9 +13,9 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// examples are programs that manuals teach with. They are compiled against the distribution's headers
+// examples are example programs from manuals. They are compiled against the distribution's headers
 // and libraries, and the same binary runs in the guest and on our libraries. The other examples of
-// the manual, mckey among them, are rdma-core's own or need what rxe has not.
+// the manual, such as mckey, are rdma-core's own, or need features that rxe does not have.
 var examples = []*tool{
 	{
 		name: "RDMA_RC_example", source: "RDMA_RC_example.c", inGo: "verbs-rc -d {self}", oob: true,
@@ -47,11 +47,11 @@ var examples = []*tool{
 	},
 }
 
-// example is where the program of an example is, in the guest and on this machine.
+// example returns the path of the program of an example in the guest.
 func (t *tool) example() string { return "/usr/bin/roce-" + strings.TrimSuffix(t.source, ".c") }
 
-// goExamples is our side with the examples of this module, which are given the device by its
-// address: their packets leave by UDP sockets.
+// goExamples is our side with the examples of this module. They open the device by its
+// address, so they use UDP sockets.
 type goExamples struct {
 	*programs
 	dir string // of the programs
@@ -59,19 +59,19 @@ type goExamples struct {
 
 func (g *goExamples) label() string { return "example in Go" }
 
-// start gives the program its own flags before those of the case. What it prints is judged like
-// the output of the program in C.
+// start passes the program's own flags before those of the case. The output is checked like
+// that of the program in C.
 func (g *goExamples) start(ctx context.Context, c command, _ string, _ time.Duration) (*proc.Proc, error) {
 	own := params{self: g.addr(false)}.expand(c.tool.inGo)
 	argv := append([]string{goExample(g.dir, own[0])}, own[1:]...)
 	return proc.Start(ctx, g.ns.Argv(append(argv, c.args...)...)...)
 }
 
-// goExample is where the program of a folder of examples is.
+// goExample returns the path of the program of a folder of examples.
 func goExample(dir, folder string) string { return filepath.Join(dir, "go-"+folder) }
 
-// buildExamples compiles the examples of the chosen cases: those in C for the guests, among whose
-// files it puts them, and those in Go.
+// buildExamples compiles the examples of the chosen cases: those in C, which it also adds to the
+// files of the guests, and those in Go.
 func (o *options) buildExamples(ctx context.Context, chosen []testCase) error {
 	for _, c := range chosen {
 		if c.tool.source == "" || !c.program && !c.inGo {
@@ -91,7 +91,7 @@ func (o *options) buildExamples(ctx context.Context, chosen []testCase) error {
 	return nil
 }
 
-// buildExample compiles an example in C, unless that is done.
+// buildExample compiles an example in C, if it is not compiled yet.
 func (o *options) buildExample(ctx context.Context, t *tool) error {
 	if o.files[t.example()] != "" {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// hostCase runs tests of this module in the guest: those of devices on interfaces that the
-// kernel of this machine may not have. rxe takes no part in them.
+// hostCase runs tests of this module in the guest: tests on kinds of interfaces that the
+// kernel of this machine may lack. They do not use rxe.
 type hostCase struct {
 	name  string
 	tests []hostTest
@@ -26,7 +26,7 @@ type hostCase struct {
 type hostTest struct {
 	pkg   string // its folder
 	run   string // which tests, as in go test -run
-	cards bool   // on the guest's cards instead of veth pairs, with an account of who owns every frame
+	cards bool   // on the guest's cards instead of veth pairs, built with the check of the owner of every frame
 }
 
 const scenarios = "internal/scenario"
@@ -39,7 +39,7 @@ func hostCases() []hostCase {
 		{"host/macvlan", []hostTest{{pkg: scenarios, run: "^TestStacked$/^macvlan"}}},
 		{"host/bond", []hostTest{{pkg: scenarios, run: "^TestBond$"}}},
 		{"host/netem", []hostTest{{pkg: scenarios, run: "^TestNetem$"}}},
-		// The driver of the cards with an account of who owns every frame.
+		// The xdp driver on the cards, built with the check of the owner of every frame.
 		onCards("contract", "xdp", "^Test(Contract|ZeroCopy|SpareQueues)$/^(native|small_rings|MTU.*)$"),
 		onCards("life", "xdp", "^Test(Reopen|OpenFails|Kill|ForeignProgram|LinkDown|QueuedBeforeDown)$/^(|near|netlink.*|bpf_link|[0-9]*)$"),
 		onCards("traffic", "xdp", "^Test(KernelSender|OtherTraffic|BusyPoll|Pieces|InPlace|InPlaceGivenBack)$"),
@@ -54,14 +54,14 @@ func onCards(name, pkg, run string) hostCase {
 // onCards reports whether the case needs the guest's cards.
 func (c hostCase) onCards() bool { return c.tests[0].cards }
 
-// usual is how long the case takes beside others.
+// usual is how long the case usually takes while other cases run.
 func (c hostCase) usual() time.Duration { return 5 * time.Second }
 
-// hostLimit is longer than the tests of a package take in an emulated guest. A little before it they end themselves and
-// say where they are.
+// hostLimit is the time limit for the tests of a package in an emulated guest. The tests have a slightly shorter limit
+// of their own, so that they print their goroutines first.
 const hostLimit = 2 * time.Minute
 
-// program is where the guest has the tests of the package.
+// program returns the path of the test program in the guest.
 func (h hostTest) program() string { return "/usr/bin/" + h.file() }
 
 func (h hostTest) file() string {
@@ -71,7 +71,7 @@ func (h hostTest) file() string {
 	return path.Base(h.pkg) + ".test"
 }
 
-// tags are those the tests are built with.
+// tags returns the build tags of the tests.
 func (h hostTest) tags() string {
 	if h.cards {
 		return "roceframes"
@@ -88,7 +88,7 @@ func (h hostTest) env() []string {
 	return env
 }
 
-// buildHostTests builds the test programs of the chosen cases and sets which files the guests get.
+// buildHostTests builds the test programs of the chosen cases and adds them to the files of the guests.
 func (o *options) buildHostTests(ctx context.Context) error {
 	o.files = make(map[string]string)
 	for _, c := range o.hosts {
@@ -159,7 +159,7 @@ func allRan(output string) error {
 	return nil
 }
 
-// complaints is the output of tests without what says that all is well.
+// complaints returns the output of tests without the lines of passed tests.
 func complaints(output string) string {
 	var w strings.Builder
 	for line := range strings.Lines(output) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHostNames: host cases are chosen by name among the others.
+// TestHostNames: the names of host cases differ from each other and from the names of other cases.
 func TestHostNames(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range allCases() {

@@ -6,19 +6,20 @@ import "slices"
 
 // Which kernels run which cases.
 //
-// What a case checks is mostly this stack, and one kernel shows that. So without -all each case runs on
-// one kernel, chosen by what harms it:
+// A case mostly tests this stack, for which one kernel is enough. So without -all each case runs on
+// one kernel, chosen by the kind of the case:
 //
-//   - the last kernel, the newest, has the cases of rocectl on a sound network, and the tests inside the guest;
-//   - the one before has those of a network that loses, duplicates, reorders or marks packets;
-//   - the first, the oldest, has those of rdma-core's programs on a sound network, and those in which a
+//   - the newest kernel runs the cases of rocectl on a network without faults, and the tests inside the guest;
+//   - the kernel before it runs the cases of a network that loses, duplicates, reorders or marks packets;
+//   - the oldest kernel runs the cases of rdma-core's programs on a network without faults, and those in which a
 //     program fails or several processes share an address.
 //
 // The cases of zero copy need a card, which only the guests of some kernels have.
 //
-// Every kernel has the cases of the list everywhere: a program for each operation, service and way to
-// connect, as server and as client; or others of the same program and role, in which more can fail.
-// Of fewer kernels one has the cases of several of these rows. Some cases run with -all only: see spares.
+// In addition every kernel runs the cases of the list everywhere: a program for each operation, service and
+// way to connect, as server and as client; or instead a more difficult case of the same program and role.
+// With fewer than three kernels, one kernel runs several of these groups. Some cases run with -all only: see
+// spares.
 const (
 	oldest = iota
 	before
@@ -29,14 +30,14 @@ const (
 // deep queues and from shared receive queues, WRITE, READ, atomics, UC, UD, many connections.
 var everywhere = []*tool{rping, rcPingpong, srqPingpong, ucPingpong, udPingpong, writeBW, readBW, fetchAdd, ucmatose}
 
-// plain reports whether the case is one of a tool's first: nothing is harmed, the MTU is usual, and our side
-// is rocectl over raw sockets, or the program where rocectl has none of that name.
+// plain reports whether the case is a basic one of its tool: there are no faults, the MTU is the default,
+// and our side is rocectl over raw sockets, or rdma-core's program if rocectl does not have the tool.
 func (c testCase) plain() bool {
 	return c.scenario.name == "" && c.impair.name == clean.name && c.mtu == defaultMTU && c.link == "" && !c.inGo &&
 		(!c.program || c.tool == ucmatose)
 }
 
-// kernel says whose the case is.
+// kernel returns the place of the kernel that runs the case.
 func (c testCase) kernel() int {
 	switch {
 	case c.scenario.name != "":
@@ -58,7 +59,7 @@ func (o *options) has(kernel string, c testCase) bool {
 		return kernel == o.at(before)
 	}
 	if c.between.rules != "" {
-		return kernel == o.at(before) // one kernel: it needs a guest more
+		return kernel == o.at(before) // one kernel only, because the case needs a second guest
 	}
 	if o.all || kernel == o.at(c.kernel()) {
 		return true
@@ -66,7 +67,7 @@ func (o *options) has(kernel string, c testCase) bool {
 	return slices.Contains(everywhere, c.tool) && c.plain() && !o.covered(kernel, c)
 }
 
-// covered reports whether a kernel has another case of the same tool, role and IP version that transfers.
+// covered reports whether a kernel runs another case of the same tool, role and IP version with a transfer.
 func (o *options) covered(kernel string, c testCase) bool {
 	return slices.ContainsFunc(allCases(), func(x testCase) bool {
 		return x.tool == c.tool && x.linux == c.linux && x.v6 == c.v6 && x.scenario.name == "" && !x.plain() && !x.onCard() &&
@@ -93,12 +94,12 @@ func (o *options) hasHost(kernel string, c hostCase) bool {
 	return o.all || kernel == o.at(newest)
 }
 
-// at returns the kernel at a place, of those that were asked for.
+// at returns the kernel at a place, among those in -kernel.
 func (o *options) at(place int) string {
 	return o.kernels[max(0, place-newest+len(o.kernels)-1)]
 }
 
-// casesOf returns what a kernel runs of the chosen cases.
+// casesOf returns the chosen cases that a kernel runs.
 func (o *options) casesOf(kernel string, chosen []testCase) (cases []testCase, hosts []hostCase) {
 	for _, c := range chosen {
 		if o.has(kernel, c) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryCaseRuns: however many kernels there are, each case that is not spare runs on one at least, each on all with
-// -all, and each kernel has every kind of operation and way to connect, as server and as client.
+// TestEveryCaseRuns: with any number of kernels, each case that is not spare runs on at least one, with -all each case
+// runs on all, and each kernel runs every kind of operation and way to connect, as server and as client.
 func TestEveryCaseRuns(t *testing.T) {
 	for _, kernels := range [][]string{{"7"}, {"6.12", "7"}, {"6.1", "6.12", "7"}, {"6.1", "6.6", "6.12", "7"}} {
 		o := &options{kernels: kernels, hosts: hostCases()}
@@ -59,7 +59,7 @@ func TestEveryCaseRuns(t *testing.T) {
 	}
 }
 
-// TestSpares: each reason holds for some case, and no case for which nothing else is tried is spare.
+// TestSpares: each reason applies to some case, and for each spare case other cases test the same parts.
 func TestSpares(t *testing.T) {
 	for _, s := range spares {
 		if count(allCases(), s.has) == 0 {
@@ -108,7 +108,7 @@ func count[T any](all []T, is func(T) bool) (n int) {
 	return n
 }
 
-// TestKernelOfCase: what harms a case says where it runs.
+// TestKernelOfCase: the kind of a case determines the kernels that run it.
 func TestKernelOfCase(t *testing.T) {
 	o := &options{kernels: []string{"6.1", "6.12", "7"}}
 	byName := make(map[string]testCase)
@@ -116,8 +116,8 @@ func TestKernelOfCase(t *testing.T) {
 		byName[c.name()] = c
 	}
 	for name, want := range map[string][]string{
-		"rping/linux-server/clean":               {"7"},         // the others have programs and a bad network
-		"ud_pingpong/linux-client/clean":         {"6.12", "7"}, // 6.1 has the program
+		"rping/linux-server/clean":               {"7"},         // the other kernels run cases with programs and with an impaired network
+		"ud_pingpong/linux-client/clean":         {"6.12", "7"}, // 6.1 runs the case of rdma-core's program
 		"ud_pingpong6/linux-server/clean":        {"6.1", "6.12", "7"},
 		"program/ucmatose/linux-client/clean":    {"6.1", "7"},
 		"rstream/linux-server/clean":             {"7"},

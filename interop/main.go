@@ -1,9 +1,8 @@
 //go:build linux
 
-// Command interop proves that roce talks to Linux: it boots stock Debian kernels
-// with rxe under QEMU, runs rdma-core's example programs in them against rocectl, or against
-// the same programs on our libraries, on this side of a tap device, and prints one row per case. The last cases run tests of this
-// module in the guests.
+// Command interop tests roce against Linux: it boots stock Debian kernels with rxe under QEMU, and runs rdma-core's
+// example programs in the guests. The peer, on this side of a tap device, is rocectl, or the same program on our
+// libraries. The command prints one row per case. The last cases run tests of this module in the guests.
 //
 //	go run ./interop                        # cases that cover the others, on one kernel or on several
 //	go run ./interop -all                   # every case on every kernel
@@ -50,8 +49,8 @@ type options struct {
 	out      string
 	scripts  string            // folder of the guest's scripts
 	images   map[string]string // by kernel
-	hosts    []hostCase        // run when the other cases have
-	files    map[string]string // for the guests, by their paths there
+	hosts    []hostCase        // run after the other cases
+	files    map[string]string // for the guests, by their paths in the guest
 	meter    *progress.Meter
 }
 
@@ -68,16 +67,16 @@ func realMain() (code int, err error) {
 	var kernels, run string
 	var list bool
 	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` to test against, separated by commas, the newest last")
-	flag.BoolVar(&o.all, "all", false, "run every case on every kernel, not only on one, and those that others cover")
+	flag.BoolVar(&o.all, "all", false, "run every case on every kernel, also cases that other cases cover")
 	flag.StringVar(&run, "run", "", "only cases whose name matches this `regexp`")
 	flag.BoolVar(&list, "list", false, "print the names of the cases and exit")
 	flag.BoolVar(&o.verbose, "v", false, "print commands and their output")
 	flag.BoolVar(&o.keep, "keep", false, "keep logs and captures of cases that passed, too")
-	flag.IntVar(&o.count, "count", 1, "run every case this many times; one row, the first failure counts")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case, one more in each that follows")
+	flag.IntVar(&o.count, "count", 1, "run every case this many times; its row shows the first failure")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of rocectl's faults in the first case; each following case adds 1")
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
-	flag.BoolVar(&o.repaired, "repaired", false, "all cases with --recovery, not one condition for each tool and role, without -all, too")
-	flag.BoolVar(&o.between, "between", false, "all cases of rocectl impair between two guests, not just one")
+	flag.BoolVar(&o.repaired, "repaired", false, "run all cases with --recovery; by default, without -all, one condition for each tool and role")
+	flag.BoolVar(&o.between, "between", false, "run all cases of rocectl impair between two guests, not only one")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return 2, fmt.Errorf("unexpected argument %q", flag.Arg(0))
@@ -144,8 +143,8 @@ func realMain() (code int, err error) {
 	return report(os.Stdout, &o, chosen, results, time.Since(start)), context.Cause(ctx)
 }
 
-// prepare finds the repository, clears the output folder, and builds the images of
-// the guests (which installs the packages everything else needs) and rocectl.
+// prepare finds the repository, clears the output folder, and builds rocectl and the images of
+// the guests (which also installs the packages that other steps need).
 func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	mod := strings.TrimSpace(string(b))
@@ -186,7 +185,7 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 		return err
 	}
 	o.rocectl = filepath.Join(o.out, "rocectl")
-	o.files["/usr/bin/rocectl"] = o.rocectl // for its card, and in its interface
+	o.files["/usr/bin/rocectl"] = o.rocectl // for cases on the card, and rocectl impair in the guest
 	for _, c := range chosen {
 		if c.between.inside {
 			o.files[c.between.guestFile()] = c.between.file(o.root)
@@ -198,7 +197,7 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 	return nil
 }
 
-// runAll runs the chosen cases against every kernel, side by side.
+// runAll runs the chosen cases against all kernels, in parallel.
 func runAll(ctx context.Context, o options, chosen []testCase) []result {
 	var mu sync.Mutex
 	var all []result
@@ -216,14 +215,13 @@ func runAll(ctx context.Context, o options, chosen []testCase) []result {
 	return all
 }
 
-// mayDie is how many guests of a kernel may die under the tests. Linux 6.12 has
-// done so of a double fault in kmalloc, below rxe's requester, not always and in
-// different cases; why is not known. What dies again and again dies of us.
+// mayDie is how many guests of a kernel may die during the tests. Linux 6.12 sometimes dies of a double fault in
+// kmalloc, called by rxe's requester, in different cases; the cause is not known. More deaths count as caused by our
+// packets.
 const mayDie = 2
 
-// runKernel boots one kernel and runs the cases in it. A case that could not run
-// because the bed broke is a failed case. If the guest's kernel dies the case is
-// run once more, in a new guest, which is said.
+// runKernel boots one kernel and runs the cases in it. A case that could not run because of the test bed has failed. If
+// the guest's kernel dies, the case is repeated once in a new guest, with a note in its row.
 func runKernel(ctx context.Context, o options, kernel string, chosen []testCase, record func(result)) {
 	left, hosts := o.casesOf(kernel, chosen)
 	if len(left)+len(hosts) == 0 {
@@ -231,7 +229,7 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 	}
 	fail := func(err error) {
 		for _, c := range left {
-			if ctx.Err() == nil { // otherwise it was not run
+			if ctx.Err() == nil { // otherwise the case was interrupted, and counts as not run
 				record(result{kernel: kernel, name: c.name(), usual: c.usual(), err: err})
 			}
 		}

@@ -26,9 +26,9 @@ type programs struct {
 }
 
 func (p *programs) label() string { return "program on roce" }
-func (p *programs) linux() bool   { return true } // what it prints is rdma-core's
+func (p *programs) linux() bool   { return true } // its output is that of rdma-core's programs
 
-// start gives the program the device flags that rocectl would have had.
+// start passes the program the same device flags that rocectl gets.
 func (p *programs) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
 	flags := []string{"--dev", p.dev, "--link", p.link, "--capture", capture}
 	if len(p.faults) > 0 {
@@ -45,8 +45,9 @@ func (p *programs) start(ctx context.Context, c command, capture string, _ time.
 	return proc.Start(ctx, p.ns.Argv(append(argv, own...)...)...)
 }
 
-// listening waits for what the server prints; for its TCP port; or until its process has the service
-// of that port at the shared address. Devices of xdp are not shared: their services are not listed.
+// listening waits for the line that the server prints, for its TCP port, or until its process has
+// the service of that port at the shared address. Devices of xdp are not shared, so their services
+// are not listed.
 func (p *programs) listening(ctx context.Context, s *proc.Proc, t *tool, port int) error {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
@@ -67,7 +68,7 @@ func (p *programs) listening(ctx context.Context, s *proc.Proc, t *tool, port in
 	})
 }
 
-// until asks again and again while the program runs.
+// until polls there until it returns true, while the program runs.
 func (p *programs) until(ctx context.Context, s *proc.Proc, there func() (bool, error)) error {
 	for {
 		if ok, err := there(); ok || err != nil {
@@ -100,7 +101,7 @@ func hasService(list string, port int) bool {
 	}
 }
 
-// buildPrograms builds the libraries on which programs runs rdma-core's.
+// buildPrograms builds the libraries for rdma-core's programs.
 func (o *options) buildPrograms(ctx context.Context) error {
 	o.libs = filepath.Join(cmp.Or(o.root, "."), "bin", "cverbs")
 	if out, err := proc.Run(ctx, filepath.Join(o.root, "scripts", "cverbs")); err != nil {

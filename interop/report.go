@@ -14,14 +14,14 @@ import (
 type result struct {
 	kernel string
 	name   string
-	usual  time.Duration // how long the case takes beside others
+	usual  time.Duration // how long the case usually takes while other cases run
 	took   time.Duration
 	err    error
-	log    string // what the commands said
+	log    string // output of the commands
 	notes  []string
 }
 
-// text is the result's line, and below it what there is to say of it.
+// text returns the line of the result, followed by its error and notes.
 func (r result) text(verbose bool) string {
 	var w strings.Builder
 	verdict := "pass"
@@ -45,7 +45,7 @@ func (r result) text(verbose bool) string {
 const kernelLog = "kernel-log"
 
 // report prints one row per case with a column per kernel, and returns the exit
-// code: 0 if every kernel has passed all cases that it has.
+// code: 0 if all cases have passed on all kernels that run them.
 func report(w io.Writer, o *options, chosen []testCase, results []result, took time.Duration) int {
 	names := make([]string, 0, len(chosen)+len(o.hosts)+1)
 	for _, c := range chosen {

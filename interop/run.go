@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// caseRun is one case under way.
+// caseRun is a running case.
 type caseRun struct {
 	testCase
 	bed   *bed
@@ -25,19 +25,19 @@ type caseRun struct {
 	par   params
 	sides [2]endpoint // by role
 	procs []*started
-	notes []string // what is worth a look even if all is well
+	notes []string // printed even if the case passes
 }
 
-// started is a command of the case, with what is needed to judge it.
+// started is a started command of the case.
 type started struct {
 	*proc.Proc
 	role    role
 	side    endpoint
 	capture string
-	cut     bool // we killed it: its capture may end anywhere
+	cut     bool // the harness has killed it, so its capture may end anywhere
 }
 
-// runCase runs one case from a clean slate to a clean slate.
+// runCase runs one case, and leaves nothing of it running.
 func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	start := time.Now()
 	res = result{kernel: b.kernel, name: c.name(), usual: c.usual()}
@@ -106,7 +106,7 @@ func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
 	return res
 }
 
-// sniff records the traffic of a tap until it is told to end.
+// sniff starts tcpdump on a tap.
 func (b *bed) sniff(ctx context.Context, tap, file string) (*proc.Proc, error) {
 	p, err := proc.Start(ctx, b.ns.Argv("tcpdump", "-i", tap, "-Z", "root", "--immediate-mode", "-U", "-s", "0", "-w", file)...)
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *caseRun) wait(s *started) (proc.Exit, error) {
 	return s.Wait(ctx)
 }
 
-// succeeded waits for a command and checks that it did what it should.
+// succeeded waits for a command and checks that it was successful.
 func (r *caseRun) succeeded(s *started) error {
 	e, err := r.wait(s)
 	if err != nil {
@@ -185,16 +185,16 @@ func (r *caseRun) succeeded(s *started) error {
 // sentInPlace is a counter of rocectl that is not zero.
 var sentInPlace = regexp.MustCompile(`(?m)^link_tx_in_place +\d`)
 
-// ownMistake reports whether rdma-core's program failed by the mistake it is known
-// for, with everything done.
+// ownMistake reports whether rdma-core's program has failed by its known bug, after all data was
+// exchanged.
 func (r *caseRun) ownMistake(s *started) bool {
 	out := s.Output()
 	return s.side.linux() && r.tool.knownBug != nil && r.tool.knownBug.MatchString(out) &&
 		r.tool.lastLine(r.par.count).MatchString(out)
 }
 
-// failed waits for a command and checks that it ended by itself with an error,
-// saying so.
+// failed waits for a command and checks that it ended by itself with an error
+// that it has printed.
 func (r *caseRun) failed(s *started, says *regexp.Regexp) error {
 	e, err := r.wait(s)
 	switch {
@@ -203,7 +203,7 @@ func (r *caseRun) failed(s *started, says *regexp.Regexp) error {
 	case e.TimedOut || e.Signal != "" || e.Err != nil:
 		return fmt.Errorf("%s: %s: should have ended with an error by itself, but: %v", s.side.label(), s.Line, e)
 	case e.Code == 0 && !(s.side.linux() && says != nil):
-		// Some of rdma-core's programs report an error and exit 0 all the same.
+		// Some of rdma-core's programs print an error, but exit with 0.
 		return fmt.Errorf("%s: %s: should have failed, but: exit 0", s.side.label(), s.Line)
 	case says != nil && !says.MatchString(s.Output()):
 		return fmt.Errorf("%s: %s: failed, but its output lacks %q", s.side.label(), s.Line, says)
@@ -211,7 +211,7 @@ func (r *caseRun) failed(s *started, says *regexp.Regexp) error {
 	return nil
 }
 
-// transfer: both sides start, exchange what they have to, and end well.
+// transfer starts both sides and checks that both end with success.
 func (r *caseRun) transfer() error {
 	srv, err := r.listen(r.par)
 	if err != nil {
@@ -240,7 +240,7 @@ func (r *caseRun) transfer() error {
 	return r.succeeded(srv)
 }
 
-// again starts a client again that has called before the server listened.
+// again starts a client again if it has tried to connect before the server listened.
 func (r *caseRun) again(cl *started) (*started, error) {
 	if r.tool.notYet == nil || !cl.side.linux() {
 		return cl, nil
@@ -257,8 +257,9 @@ func (r *caseRun) again(cl *started) (*started, error) {
 	return cl, nil
 }
 
-// oneLeaves judges two of rdma-core's programs of which either leaves as soon as it has all data. If its
-// last acknowledgement is lost the other one sends again: rxe of Linux 6.12 does so for ever.
+// oneLeaves checks two of rdma-core's programs, each of which exits as soon as it has all data. If
+// the last acknowledgement is lost, the other one repeats its packet: rxe of Linux 6.12 does so for
+// ever.
 func (r *caseRun) oneLeaves(a, b *started) error {
 	first := make(chan *started, 2)
 	for _, s := range []*started{a, b} {
@@ -277,8 +278,8 @@ func (r *caseRun) oneLeaves(a, b *started) error {
 	return r.abandoned(other)
 }
 
-// abandoned judges a program whose peer got all it wanted and left without making
-// sure that it knows.
+// abandoned checks a program whose peer has exited as soon as it had all data, without a
+// confirmation that its last message has arrived. The program may then wait for ever.
 func (r *caseRun) abandoned(srv *started) error {
 	ctx, stop := context.WithTimeout(r.ctx, 5*time.Second)
 	defer stop()
@@ -294,8 +295,8 @@ func (r *caseRun) abandoned(srv *started) error {
 	return r.succeeded(srv)
 }
 
-// How a refused connection shows in a client, by reason: 8 is an invalid service
-// ID (nobody listens), 28 a rejection by the application.
+// refusal returns a pattern for the output of a client whose connection was refused. Reason 8 is an
+// invalid service ID (no listener), 28 a rejection by the application.
 func refusal(s *started, reason int) *regexp.Regexp {
 	if s.side.linux() {
 		return regexp.MustCompile(fmt.Sprintf(`RDMA_CM_EVENT_REJECTED, error:? %d\b|rdma_connect: Connection refused`, reason))
@@ -303,7 +304,8 @@ func refusal(s *started, reason int) *regexp.Regexp {
 	return regexp.MustCompile(fmt.Sprintf(`(?i)reject.*\b%d\b`, reason))
 }
 
-// noListener: a server is up, the client calls another port and is told so.
+// noListener: the client connects to another port than that of the server, and must report that
+// there is no listener.
 func (r *caseRun) noListener() error {
 	if _, err := r.listen(r.par); err != nil {
 		return err
@@ -318,8 +320,8 @@ func (r *caseRun) noListener() error {
 	return r.failed(cl, refusal(cl, 8))
 }
 
-// rejected: the server's application turns the client down. In Linux that is a stream server,
-// which demands private data of its own; in rocectl it is one that turns everybody down.
+// rejected: the server's application rejects the client. On Linux the server is a stream server,
+// which requires its own private data; with rocectl it is one that rejects every client.
 func (r *caseRun) rejected() error {
 	other := rstream
 	if r.linux == client {
@@ -338,14 +340,14 @@ func (r *caseRun) rejected() error {
 	return r.failed(cl, refusal(cl, 28))
 }
 
-// serverKilled: SIGKILL in mid-transfer. A kernel says goodbye for a dead process;
-// rocectl needs none.
+// serverKilled sends SIGKILL in mid-transfer. For a dead process of rdma-core the kernel
+// disconnects; for a dead rocectl nothing does.
 func (r *caseRun) serverKilled() error { return r.breakOff(syscall.SIGKILL) }
 
-// serverStopped: SIGTERM in mid-transfer, on which rocectl disconnects.
+// serverStopped sends SIGTERM in mid-transfer; rocectl then disconnects.
 func (r *caseRun) serverStopped() error { return r.breakOff(syscall.SIGTERM) }
 
-// breakOff signals the server in mid-transfer; the client must notice and give up.
+// breakOff sends a signal to the server in mid-transfer; the client must notice the end, and exit.
 func (r *caseRun) breakOff(sig syscall.Signal) error {
 	p := r.par
 	p.count = 1_000_000
@@ -375,9 +377,9 @@ func (r *caseRun) breakOff(sig syscall.Signal) error {
 	return r.failed(cl, nil)
 }
 
-// heeded judges a Linux client that was told of the end: it says so and ends. rping's now
-// and then hangs when it has said so, with nothing missing on the wire; it must then obey
-// a signal.
+// heeded checks a Linux client whose peer has disconnected: it prints that and exits. rping
+// sometimes hangs after it has printed it, although no packet is missing; then it must end on a
+// signal.
 func (r *caseRun) heeded(cl *started) error {
 	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
 	defer stop()
@@ -387,7 +389,7 @@ func (r *caseRun) heeded(cl *started) error {
 	if _, err := cl.Wait(ctx); err == nil {
 		return r.failed(cl, r.tool.broken)
 	}
-	r.notes = append(r.notes, fmt.Sprintf("%s: %s: has noticed the end, and hangs", cl.side.label(), cl.Line))
+	r.notes = append(r.notes, fmt.Sprintf("%s: %s: has noticed the end, but hangs", cl.side.label(), cl.Line))
 	if err := cl.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -395,9 +397,9 @@ func (r *caseRun) heeded(cl *started) error {
 	return err
 }
 
-// orphaned judges a Linux client whose peer has vanished without a word. If it had
-// a request out it ends by its retries; if it was waiting for the server's turn it
-// waits for ever, and rightly so, and must still obey a signal.
+// orphaned checks a Linux client whose peer has died without a disconnect. If the client had
+// a request in flight, it ends after its retries. If it was waiting for a message of the server, it
+// rightly waits for ever, but must end on a signal.
 func (r *caseRun) orphaned(cl *started) error {
 	ctx, stop := context.WithTimeout(r.ctx, 5*time.Second)
 	defer stop()
@@ -411,14 +413,14 @@ func (r *caseRun) orphaned(cl *started) error {
 	return err
 }
 
-// unresolved is how the answer to a request for a UD queue pair shows in a client of rdma-core, by
-// status: 1 means that nobody listens, 2 that the application refuses.
+// unresolved returns a pattern for the output of a client of rdma-core whose request for a UD queue
+// pair was refused. Status 1 means that there is no listener, 2 that the application refuses.
 func unresolved(status int) *regexp.Regexp {
 	return regexp.MustCompile(fmt.Sprintf(`RDMA_CM_EVENT_UNREACHABLE, error: %d\b`, status))
 }
 
-// resolve: the client resolves many UD queue pairs and sends nothing. The server
-// takes repeated requests for others, so it expects more than there will be.
+// resolve: the client resolves many UD queue pairs and sends no data. The server
+// counts repeated requests as new ones, so it must expect more clients than there are.
 func (r *caseRun) resolve() error {
 	p := r.par
 	p.conns, p.count = 500, 0
@@ -440,8 +442,9 @@ func (r *caseRun) resolve() error {
 	return nil
 }
 
-// repeated: the sender of a service that repeats nothing is run again until the receiver
-// has all it waits for. The first run cannot do: of its messages some are lost.
+// repeated: the service does not repeat lost messages, so the sender is run again until the
+// receiver has as many as it waits for. One run must not be enough, because some of its messages
+// are lost.
 func (r *caseRun) repeated() error {
 	srv, err := r.listen(r.par)
 	if err != nil {
@@ -463,16 +466,17 @@ func (r *caseRun) repeated() error {
 			continue // it waits for more
 		}
 		if n == 1 {
-			return fmt.Errorf("%s: %s: has received all that was sent, so nothing was lost", srv.side.label(), srv.Line)
+			return fmt.Errorf("%s: %s: has received all messages of the first run, so no message was lost", srv.side.label(), srv.Line)
 		}
 		return r.succeeded(srv)
 	}
-	return fmt.Errorf("%s: %s: not content with what %d senders have sent", srv.side.label(), srv.Line, most)
+	return fmt.Errorf("%s: %s: still waits for messages after %d runs of the sender", srv.side.label(), srv.Line, most)
 }
 
-// noServer: nobody listens for the client, and it is told so.
+// noServer: there is no server, and the client must report that.
 func (r *caseRun) noServer() error {
-	// To be told, it needs a device there: one that listens for something else.
+	// The client gets an answer only if there is a device at the address: a server for another
+	// service.
 	if r.linux == client {
 		if err := r.listenAs(ucmatose); err != nil {
 			return err
@@ -494,9 +498,9 @@ func (r *caseRun) listenAs(other *tool) error {
 	return err
 }
 
-// killAll ends what still runs. rocectl has to obey SIGINT; if it does not, it is
-// made to print its goroutines. After an interruption there is nothing to judge: rocectl
-// was killed with the context, and the guest will be.
+// killAll ends the commands that are still running. rocectl must end on SIGINT; if it does not,
+// killAll makes it print its goroutines. After an interruption of the whole run killAll does
+// nothing: rocectl was killed with the context, and the guest will be.
 func (r *caseRun) killAll() error {
 	if r.ctx.Err() != nil {
 		return nil
@@ -518,7 +522,7 @@ func (r *caseRun) killAll() error {
 		}
 		s.cut = true
 		if !s.side.linux() {
-			errs = append(errs, fmt.Errorf("%s: %s: does not obey SIGINT", s.side.label(), s.Line))
+			errs = append(errs, fmt.Errorf("%s: %s: does not end on SIGINT", s.side.label(), s.Line))
 			end(s, syscall.SIGQUIT, 2*time.Second)
 		}
 		end(s, syscall.SIGKILL, 5*time.Second)
@@ -528,7 +532,7 @@ func (r *caseRun) killAll() error {
 
 const maxLine = 200
 
-// transcript is what the commands of the case said.
+// transcript returns the output of the commands of the case.
 func (r *caseRun) transcript() string {
 	var b strings.Builder
 	for _, s := range r.procs {

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// processes is how many processes of ours share the address.
+// processes is how many processes of this stack share the address.
 const processes = 3
 
-// shared: several processes of ours on one address transfer at the same time, each with a
-// program of Linux.
+// shared: several processes of this stack on one address transfer at the same time, each with its
+// own peer on Linux.
 func (r *caseRun) shared() error {
 	servers, clients, err := r.pairs(r.par)
 	if err != nil {
@@ -32,7 +32,7 @@ func (r *caseRun) shared() error {
 	return nil
 }
 
-// ended judges a server whose client has all it wanted.
+// ended checks a server whose client has ended with success.
 func (r *caseRun) ended(srv *started) error {
 	if r.impair.lossy && r.tool.exitsEarly && r.linux == client {
 		return r.abandoned(srv)
@@ -62,11 +62,12 @@ func (r *caseRun) pairs(par params) (servers, clients []*started, err error) {
 	return servers, clients, nil
 }
 
-// told is what rping prints when it has got a DREQ.
+// told matches the line that rping prints when it has received a DREQ.
 var told = regexp.MustCompile(`client DISCONNECT EVENT`)
 
-// sharedKilled: one of several processes of ours is killed in mid-transfer. Another one tells its
-// peer, as a kernel does for a dead process, and the others go on.
+// sharedKilled: one of several processes that share the address is killed in mid-transfer. Another
+// one sends a DREQ to its peer, as a kernel does for a dead process, and the other connections
+// continue.
 func (r *caseRun) sharedKilled() error {
 	p := r.par
 	p.count = 1_000_000
@@ -81,7 +82,7 @@ func (r *caseRun) sharedKilled() error {
 			return err
 		}
 	}
-	for _, srv := range servers { // the keeper first: another process takes over
+	for _, srv := range servers { // the keeper first, so that another process becomes the keeper
 		if srv == servers[len(servers)-1] {
 			break
 		}
@@ -92,11 +93,11 @@ func (r *caseRun) sharedKilled() error {
 	}
 	for i, cl := range clients[:processes-1] {
 		if err := cl.WaitFor(ctx, told); err != nil {
-			return fmt.Errorf("client %d of %d was not told: %w", i, processes, err)
+			return fmt.Errorf("client %d of %d received no DREQ: %w", i, processes, err)
 		}
 	}
 	if last := clients[processes-1]; !last.Running() {
-		return fmt.Errorf("%s: %s: ended with the process of another one", last.side.label(), last.Line)
+		return fmt.Errorf("%s: %s: ended when another client's server was killed", last.side.label(), last.Line)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/bth"
 )
 
-// params is what the command lines of a case are made from.
+// params has the values for the command lines of a case.
 type params struct {
 	self, peer  string // addresses
 	port        int
@@ -34,14 +34,14 @@ type tool struct {
 	ours  [2]string // rocectl command, by role; empty: name, with '-' for '_'
 	// args are the flags that both understand, by role; params.expand completes them.
 	args [2]string
-	// linuxArgs are flags only rdma-core's program needs, linuxArgs6 those over IPv6.
-	// oursArgs are flags only rocectl needs, oursArgs6 those over IPv6, too.
+	// linuxArgs are flags that only rdma-core's program needs over IPv4, linuxArgs6 over IPv6.
+	// oursArgs are flags that only rocectl needs; over IPv6 it gets oursArgs6 in addition.
 	linuxArgs, linuxArgs6, oursArgs, oursArgs6 []string
 	// oob: the two sides meet over TCP, not through the CM; always over IPv4, because
 	// rdma-core's servers listen there only.
 	oob bool
-	// up is printed by rdma-core's server when its client may start; nil: the server listens on
-	// the port then.
+	// up matches the line of rdma-core's server after which its client may start. nil: the client
+	// may start when the server listens on the port.
 	up *regexp.Regexp
 	// good is printed by rdma-core's program at a successful end, by role.
 	good [2]*regexp.Regexp
@@ -54,23 +54,24 @@ type tool struct {
 	exitsEarly bool
 	lastLine   func(count int) *regexp.Regexp
 	timeout    *regexp.Regexp
-	// deaf: the server stops listening for a moment between its two connections. Our clients are patient
-	// with it, and the kernel's are not.
+	// deaf: the server stops listening for a moment between its two connections. Our clients retry,
+	// the kernel's do not.
 	deaf bool
-	// notYet is printed by rdma-core's client when it calls before the server listens: what can be
-	// seen of the server comes earlier.
+	// notYet is printed by rdma-core's client if it connects before the server listens. That happens
+	// if the server's output comes earlier.
 	notYet *regexp.Regexp
-	// begins is printed by rdma-core's server before it listens, where nothing else can be seen of it.
+	// begins is printed by rdma-core's server before it listens, for servers that print nothing
+	// later.
 	begins *regexp.Regexp
 	// datagrams: the client asks for UD queue pairs, not for connections.
 	datagrams bool
-	// knownBug is printed by rdma-core's program when it fails by a bug of its own after all data
+	// knownBug is printed by rdma-core's program when one of its bugs makes it fail after all data
 	// was exchanged (lastLine is printed).
 	knownBug *regexp.Regexp
 	// absent is a tshark filter for packets that rocectl must not send.
 	absent string
-	// source is the C file of a program that is not one of a package: see examples.go. inGo is the
-	// same program in the folder examples, and the flags that only that one needs.
+	// source is the C file of a program that is not in a package: see examples.go. inGo is the
+	// same program in the folder examples, with the flags that only this one needs.
 	source string
 	inGo   string
 	// endless: the server never ends, and its client confirms the transfer.
@@ -100,11 +101,12 @@ func both[T any](v T) [2]T { return [2]T{v, v} }
 // ends returns the pattern of a successful end for both roles.
 func ends(pattern string) [2]*regexp.Regexp { return both(regexp.MustCompile(pattern)) }
 
-// calledEarly is what rdma-core's programs print when nobody listens.
+// calledEarly matches the line of rdma-core's programs if there is no listener.
 var calledEarly = regexp.MustCompile(`RDMA_CM_EVENT_REJECTED[;,] error: 8\b`)
 
-// rdma-core's programs as of Debian 12. Each tests something of its own: rping RDMA READ and WRITE,
-// ibv_rc_pingpong deep queues, ucmatose many connections, rdma_client the defaults of librdmacm.
+// rdma-core's programs as of Debian 12. Each tests something different: rping tests RDMA READ and
+// WRITE, ibv_rc_pingpong deep queues, ucmatose many connections, rdma_client the defaults of
+// librdmacm.
 var (
 	rping = &tool{
 		name: "rping",
@@ -176,8 +178,9 @@ var (
 		t.absent = fmt.Sprintf("infiniband.bth.opcode == %d", bth.RCWriteFirst)
 	})
 
-	// Flags that change the exchange or the packets, one row each: of rocectl perf the services, the ways to
-	// wait and to meet, and what only it has; of perftest's programs all.
+	// Flags that change the exchange or the packets, one row each. perfOptions has those of rocectl
+	// perf: the services, the ways to wait and to connect, and the flags that only it has.
+	// perftestOptions has all those of perftest's programs.
 	perfOptions     = []*tool{managed, events, sendUC, sendUD, splitting}
 	perftestOptions = []*tool{manyQPs, sendBoth, writeBoth, allUD, timed, managed, lists, events, sendUC, sendUD, writeUC,
 		perftest("write_bw/qp3", "-q 3", 100, 0, 20000),
@@ -193,10 +196,10 @@ var (
 		perftest("send_lat/UD", "-c UD", 100, 0, 64),
 	}
 
-	// udaddy exchanges queue pairs through the CM (SIDR) and then datagrams. Datagrams are not
-	// repeated: each end waits until it has counted all. Duplicates count as messages. They do no
-	// harm to a single connection; with several, the server takes a repeated request for another
-	// client.
+	// udaddy exchanges queue pair numbers through the CM (SIDR) and then datagrams. Datagrams are
+	// not repeated: each end waits until it has received the expected number. Duplicates count, too.
+	// They do no harm with a single connection; with several, the server takes a repeated request
+	// for another client.
 	udaddy = &tool{
 		name:  "udaddy",
 		port:  7174,
@@ -207,9 +210,10 @@ var (
 	}
 	udaddyOne = udaddy.with(func(t *tool) { t.conns, t.impairedCount = 1, 200 })
 
-	// mckey: the receiver is the server and waits until it has counted all messages. Duplicates
-	// count. rdma-core's sender counts the copies that the group sends back to it as sent, so it
-	// may leave after half of its messages. rdma_cm joins no IPv6 group on RoCEv2.
+	// mckey: the receiver is the server and waits until it has received the expected number of
+	// messages. Duplicates count. rdma-core's sender counts its own messages that the group returns
+	// to it as sent, so it may exit after half of its messages. rdma_cm joins no IPv6 group on
+	// RoCEv2.
 	mckey = &tool{
 		name:  "mckey",
 		up:    regexp.MustCompile(`(?s)(joined dgid: ::ffff:239\.77\.1\.2.*){2}`),
@@ -221,7 +225,8 @@ var (
 		t.conns = 1
 		t.up = regexp.MustCompile(`joined dgid: ::ffff:239\.77\.1\.2`)
 	})
-	// cmtime exits 0 even after a failure: it must print nothing between the steps.
+	// cmtime exits with 0 even after a failure. The pattern therefore allows no output between the
+	// steps.
 	cmtime = &tool{
 		name:    "cmtime",
 		args:    [2]string{"-b {self} -p {port}", "-s {peer} -p {port} -c {conns}"},
@@ -229,7 +234,7 @@ var (
 		endless: true,
 		conns:   50,
 	}
-	// refuser is a server of ours that turns every client down.
+	// refuser is a server of rocectl that rejects every client.
 	refuser   = &tool{name: "cm_reject", ours: both("cm reject"), args: [2]string{server: "-s {self} -p {port}"}}
 	rstream   = streams("rstream")
 	riostream = streams("riostream")
@@ -260,9 +265,10 @@ func pingpong(service, args string) *tool {
 	}
 }
 
-// perftest is one of perftest's programs, named by the first part of the case's name.
-// rocectl checks the operations as far as one end can: each atomic was executed once, whatever
-// was lost; messages are whole and in their place. With count 0 a flag sets the duration.
+// perftest returns one of perftest's programs; the first part of name is the program. rocectl checks
+// the operations as far as one end can: that each atomic was executed once, even if packets were
+// lost, and that messages are complete and at the right address. With count 0 a flag sets the
+// duration.
 func perftest(name, more string, count, impairedCount, size int) *tool {
 	program, _, _ := strings.Cut(name, "/")
 	args := more + " -F -s {size} -p {port} -m {mtu}"
@@ -282,8 +288,8 @@ func perftest(name, more string, count, impairedCount, size int) *tool {
 	}
 }
 
-// streams makes rstream and riostream, which print their line when the data has
-// passed in both directions and was right.
+// streams returns rstream or riostream. They print their line when correct data has
+// passed in both directions.
 func streams(name string) *tool {
 	const args = " -p {port} -I 3 -C {count} -S {size} -T v"
 	return &tool{
@@ -303,7 +309,7 @@ func (t tool) with(change func(*tool)) *tool {
 // unchecked does not compare the data.
 func (t *tool) unchecked() *tool { return t.with(func(t *tool) { t.oursArgs = nil }) }
 
-// managed is for sides that meet through the CM.
+// managed makes the two sides connect through the CM.
 func (t *tool) managed() *tool {
 	return t.with(func(t *tool) {
 		t.oob, t.linuxArgs = false, nil
@@ -316,7 +322,7 @@ func (t *tool) quiet() *tool {
 	return t.with(func(t *tool) { t.good[server] = regexp.MustCompile(`Latency Test`) })
 }
 
-// pathMTU is the largest RoCE MTU that fits a link MTU with IPv6 headers.
+// pathMTU returns the largest RoCE MTU that fits a link MTU with IPv6 headers.
 func pathMTU(link int) int {
 	for m := 4096; m > 256; m /= 2 {
 		if m+80 <= link { // IPv6, UDP, BTH, the longest extended header, ICRC

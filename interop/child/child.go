@@ -14,10 +14,12 @@ import (
 // service is the name under which a child serves its methods.
 const service = "child"
 
-// None is the argument or the result of a method that has none.
+// None is the type of the argument of a method without one, and of the result of a method without
+// one.
 type None bool
 
-// ErrBroken means that a child has ended or does not answer in time. The parent must replace it.
+// ErrBroken means that a child has ended or does not answer in time. The parent must start a new
+// one.
 var ErrBroken = errors.New("the child has ended or hangs")
 
 // conn joins two pipes into one connection.
@@ -40,8 +42,8 @@ func (n notifier) Read(b []byte) (int, error) {
 	return got, err
 }
 
-// Serve answers calls of the methods of receiver, which arrive over in, over out. When in ends,
-// it calls ended, waits for the methods that still run, and returns.
+// Serve reads calls of the methods of receiver from in, and writes the results to out. When in
+// ends, it calls ended, waits for the methods that are still running, and returns.
 func Serve(in io.Reader, out io.WriteCloser, receiver any, ended func()) error {
 	s := rpc.NewServer()
 	if err := s.RegisterName(service, receiver); err != nil {
@@ -58,8 +60,8 @@ type Client struct {
 	broken bool
 }
 
-// NewClient returns a client for a child that serves what is written to to. The name stands in
-// errors.
+// NewClient returns a client that writes calls to to and reads results from from. Errors contain
+// the name.
 func NewClient(name string, to io.WriteCloser, from io.Reader) *Client {
 	return &Client{name: name, rpc: rpc.NewClient(conn{from, to})}
 }

@@ -19,7 +19,7 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start starts this program once more in a namespace and on some processors, with variables added
+// Start starts this program again, in a namespace, on the processors cores, with variables added
 // to its environment. An interrupt from the terminal reaches the parent only.
 func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, error) {
 	cmd := exec.Command("/proc/self/exe")
@@ -40,11 +40,11 @@ func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, e
 	return &Process{NewClient(name, in, out), cmd}, nil
 }
 
-// Pid returns the number of the process.
+// Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Pin starts a command in a namespace and on some processors: a process inherits both from the
-// thread that makes it.
+// Pin starts a command in a namespace and on the processors cores: a process inherits both from the
+// thread that starts it.
 func Pin(cmd *exec.Cmd, ns netns.Netns, cores []int) error {
 	return ns.Do(func() error {
 		var before, some unix.CPUSet
@@ -64,8 +64,8 @@ func Pin(cmd *exec.Cmd, ns netns.Netns, cores []int) error {
 // patience is how long Close waits for a child that has answered all calls.
 const patience = 10 * time.Second
 
-// Close ends the child and waits for its end. A child ends by itself when its input does; one
-// that hangs is killed.
+// Close closes the child's input, at which a child ends by itself, and waits for its end. It kills
+// a child that hangs.
 func (p *Process) Close() {
 	p.rpc.Close()
 	wait := patience

@@ -22,10 +22,10 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// vethBed is two namespaces joined by a veth pair.
+// vethBed is a test bed of two namespaces joined by a veth pair.
 type vethBed struct{ a, b netns.Netns }
 
-// newVethBed makes one; the name tells it from others of the run.
+// newVethBed makes a vethBed; the name distinguishes it from others of the run.
 func newVethBed(ctx context.Context, name string) (_ *vethBed, err error) {
 	v := &vethBed{}
 	defer func() {
@@ -88,9 +88,9 @@ type vmBed struct {
 	scripts  string
 	image    string
 	out      string          // folder for the console
-	network  fault.Config    // of the tests: what harms packets
+	network  fault.Config    // the faults of the network
 	options  roce.Options    // of our devices
-	refusals map[string]bool // whether tests have to see a NAK of an error, by name
+	refusals map[string]bool // by name of a test: whether a side answers with a NAK of an error
 	ns       netns.Netns
 	vm       *vm.VM
 	agent    *proc.Proc
@@ -122,7 +122,7 @@ func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err err
 	return b, b.boot(ctx)
 }
 
-// boot boots the guest, for the first time or again.
+// boot boots the guest, and starts the verbs agents in it.
 func (b *vmBed) boot(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
@@ -149,7 +149,7 @@ func (b *vmBed) boot(ctx context.Context) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(b.image, "verbs-agent-next")); err != nil {
-		fmt.Fprintln(os.Stderr, "conformance: the guest has no newer libibverbs (interop/vm/next.sh could not get it): no FLUSH with rxe as the requester")
+		fmt.Fprintln(os.Stderr, "conformance: the guest has no newer libibverbs (it was not available to interop/vm/next.sh): no tests of FLUSH with rxe as the requester")
 		return nil
 	}
 	if b.next, err = b.vm.Start(0, "verbs-agent-next", "rxe0", nextPort); err != nil {
@@ -169,7 +169,7 @@ func (b *vmBed) close() {
 	}
 }
 
-// rxeOffers is what rxe has beyond the basics, by kernel series.
+// rxeOffers has the features of rxe beyond the basics, by kernel series.
 var rxeOffers = map[string]verbs.Feature{
 	"6.1":  rxeAlways,
 	"6.12": rxeAlways | verbs.HasAtomicWrite | verbs.HasFlush,
@@ -179,7 +179,7 @@ var rxeOffers = map[string]verbs.Feature{
 const rxeAlways = verbs.HasSRQ | verbs.HasMW | verbs.HasLocalInv | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasExtendedPost | verbs.HasGRHFlag
 
-// varies are the features that rxe of some kernels has and that of others has not.
+// varies returns the features that rxe of only some kernels has.
 func varies() (f verbs.Feature) {
 	for _, offers := range rxeOffers {
 		f |= offers ^ rxeAlways
@@ -187,8 +187,8 @@ func varies() (f verbs.Feature) {
 	return f
 }
 
-// guest opens a device context in the guest, with Debian 12's libibverbs, or a newer
-// one for tests that post what that has no call for.
+// guest opens a device context in the guest, with Debian 12's libibverbs, or with a newer
+// one for tests that post operations for which that one has no call.
 func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 	port, offers := agentPort, rxeOffers[b.kernel]
 	if test.NeedsRequester&verbs.HasFlushPost != 0 && b.next != nil && offers&verbs.HasFlush != 0 {
@@ -209,7 +209,7 @@ func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 	return r, nil
 }
 
-// columns are those of the guest's kernel, with the tests that are wanted of it.
+// columns returns the columns of the guest's kernel; asks selects their tests.
 func (b *vmBed) columns(asks func(suite.Test) bool) []column {
 	us := func(requests bool) opener {
 		return func(test suite.Test) (verbs.Node, error) {
@@ -223,24 +223,25 @@ func (b *vmBed) columns(asks func(suite.Test) bool) []column {
 	}
 }
 
-// harms returns what harms the packets of a test; rxe requests, or responds.
+// harms returns the faults of the network for a test. requests: rxe is the requester.
 func (b *vmBed) harms(test suite.Test, requests bool) (c fault.Config) {
 	if !b.network.Enabled() || b.refused(test) {
 		return c
 	}
 	if !requests && test.Name == "TestQPEx/RCReadZeroSize" {
-		return c // rxe checks the key of a READ of no bytes that is repeated, and drops it
+		return c // rxe checks the key of a repeated READ of no bytes, and drops the READ
 	}
-	b.network.Seed++ // other packets are lost whenever the test runs again
+	b.network.Seed++ // so that the next run loses other packets
 	c = b.network
 	if posts := test.Needs | test.NeedsRequester; requests && posts&(verbs.HasAtomicWrite|verbs.HasFlushPost) != 0 {
-		// rxe repeats an ATOMIC_WRITE and a FLUSH with the address 0.
+		// rxe repeats an ATOMIC_WRITE and a FLUSH with address 0, so nothing may be lost.
 		c.Tx, c.Rx = fault.Rates{Dup: harm.Dup}, fault.Rates{Dup: harm.Dup}
 	}
 	return c
 }
 
-// refused reports whether a test has to see a NAK of an error. It runs the test in the process once.
+// refused reports whether in a test a side answers with a NAK of an error. To find out it runs the
+// test in this process, once.
 func (b *vmBed) refused(test suite.Test) bool {
 	known, tried := b.refusals[test.Name]
 	if !tried {
@@ -263,11 +264,11 @@ func (b *vmBed) victim() victim {
 // rxeName names the rxe of a kernel in the tables of hostile packets.
 func rxeName(kernel string) string { return "rxe " + kernel }
 
-// oops matches what a kernel prints when it has caught itself in a mistake.
+// oops matches the messages of a kernel about its own faults.
 var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
 
-// complaints returns what the guest's kernel has to complain about since it was
-// asked last.
+// complaints returns the messages of the guest's kernel about its own faults since the previous
+// call.
 func (b *vmBed) complaints(ctx context.Context) ([]string, error) {
 	log, err := b.vm.Run(ctx, "dmesg", "-c")
 	if err != nil {
@@ -276,10 +277,10 @@ func (b *vmBed) complaints(ctx context.Context) ([]string, error) {
 	return oops.FindAllString(log, 5), nil
 }
 
-// panicked matches the last words of a kernel.
+// panicked matches the last message of a kernel that has died.
 var panicked = regexp.MustCompile(`(?m)^.*(Kernel panic|BUG: kernel NULL pointer|Oops:).*$`)
 
-// revive looks whether the guest's kernel has died, and boots it again if it has.
+// revive checks whether the guest's kernel has died, and if so boots it again.
 func (b *vmBed) revive(ctx context.Context) (dead bool, err error) {
 	if _, err := b.vm.Run(ctx, "true"); err == nil {
 		return false, nil
@@ -290,7 +291,7 @@ func (b *vmBed) revive(ctx context.Context) (dead bool, err error) {
 		return false, err
 	}
 	if !panicked.Match(text) {
-		return false, fmt.Errorf("the guest is gone, but its kernel says nothing of it; console: %s", b.console())
+		return false, fmt.Errorf("the guest has ended, but its kernel has printed no reason; console: %s", b.console())
 	}
 	return true, b.boot(ctx)
 }

@@ -21,11 +21,11 @@ import (
 type column struct {
 	name    string // as on the command line and in the output
 	heading string // of the table
-	// second columns of a pairing leave out what looks at one side only: the first
-	// has shown it.
+	// The second column of a pairing leaves out tests of one side only, which the first column
+	// has run.
 	second bool
-	asks   func(suite.Test) bool // whether the column has the test; nil: all
-	usual  time.Duration         // how long a test takes beside those of other columns
+	asks   func(suite.Test) bool // whether the column runs the test; nil: all
+	usual  time.Duration         // how long a test usually takes while other columns run
 	// open makes the two sides of a test.
 	open func(suite.Test) (requester, responder verbs.Node, err error)
 }
@@ -37,7 +37,7 @@ func (c *column) run(test suite.Test) suite.Result {
 	}
 	requester, responder, err := c.open(test)
 	if err != nil {
-		return suite.Result{Verdict: suite.Fail, Notes: []string{fmt.Sprintf("no two sides to test: %v", err)}}
+		return suite.Result{Verdict: suite.Fail, Notes: []string{fmt.Sprintf("the two sides could not be opened: %v", err)}}
 	}
 	if test.Single {
 		err = responder.Close()
@@ -101,13 +101,14 @@ func memColumn() column {
 	}}
 }
 
-// faults are what the network of the raw pairing does to packets in each direction.
+// faults are the faults of the raw pairing's network in each direction.
 var faults = fault.Rates{Loss: 0.01, Dup: 0.02, Reorder: 0.02}
 
-// harm is what -harm does to packets between roce and rxe: more, for most tests have few packets.
+// harm are the faults between roce and rxe with -harm. The rates are higher, because most tests
+// have few packets.
 var harm = fault.Rates{Loss: 0.05, Dup: 0.05, Reorder: 0.05}
 
-// unfaulty is a network that delivers what is sent.
+// unfaulty is a network without faults.
 var unfaulty fault.Config
 
 // namespace runs a function in a network namespace.
@@ -119,8 +120,8 @@ func ourInterface(in namespace, name string, network fault.Config) opener {
 	return ourDevice(in, name, roce.InterfaceConfig{}, network)
 }
 
-// ourTarget opens roce on an interface of a namespace by a driver, for itself: on an interface that
-// processes can share the kernel drops what is for none of them, and does not count it.
+// ourTarget opens roce exclusively on an interface of a namespace, by a driver. On a shared
+// interface the kernel would drop packets that are for no process, without counting them.
 func ourTarget(in namespace, name, driver string) opener {
 	return ourDevice(in, name, roce.InterfaceConfig{Driver: driver, Exclusive: true}, unfaulty)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/interop/conformance/suite"
 )
 
-// runTests runs the whole suite in a column, one subtest each.
+// runTests runs the whole suite in a column, with one subtest for each test.
 func runTests(t *testing.T, c column) {
 	for _, test := range suite.All() {
 		t.Run(strings.TrimPrefix(test.Name, "Test"), func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestRaw(t *testing.T) {
 	attackAll(t, rawVictim(in(a), in(b), a.Interface, b.Interface, a.IP4.String(), b.IP4.String()))
 }
 
-// attackAll injects all hostile packets, one subtest each.
+// attackAll runs all hostile cases against a target, with one subtest for each case.
 func attackAll(t *testing.T, v victim) {
 	for _, c := range hostile.All() {
 		t.Run("hostile/"+c.Name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func attackAll(t *testing.T, v victim) {
 // TestHostile injects all hostile packets into roce.
 func TestHostile(t *testing.T) { attackAll(t, memVictim()) }
 
-// TestNames: every row is named and explained once.
+// TestNames: every row has a unique name, and a text about what it checks.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, test := range suite.All() {
@@ -73,7 +73,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWanted: the last kernel is asked everything, the others that in which kernels differ.
+// TestWanted: the last kernel runs all tests, the others only those in which kernels differ.
 func TestWanted(t *testing.T) {
 	o := &options{kernels: []string{"6.1", "6.12", "7"}}
 	tests, cases := suite.All(), hostile.All()

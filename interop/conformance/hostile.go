@@ -36,8 +36,8 @@ type victim struct {
 	kernel string // "" for roce
 	// open makes a device context and an attacker on its network.
 	open func() (verbs.Node, *hostile.Attacker, error)
-	// complaints and revive are of a kernel: what it has printed, and whether it has
-	// died and had to be booted again.
+	// complaints returns the messages of a kernel about its own faults; revive boots a kernel
+	// that has died again, and reports that. Both are nil for roce.
 	complaints func(context.Context) ([]string, error)
 	revive     func(context.Context) (dead bool, err error)
 }
@@ -69,8 +69,8 @@ func (v *victim) attack(ctx context.Context, c hostile.Case) (hostile.Result, er
 	return r, hostile.Check(c, r, v.kernel)
 }
 
-// quiet is how long a target must be silent: rxe's queue pairs work side by side, so
-// that one may still have something to say when another has answered.
+// quiet is how long a target must be silent. For rxe it is longer, because rxe's queue pairs work
+// in parallel: one may still send packets when another has already answered.
 const quiet, quietRXE = 2 * time.Millisecond, 40 * time.Millisecond
 
 // memVictim is roce on a switch in the process.
@@ -121,7 +121,7 @@ func attackerOn(in namespace, name, own, target string, wait time.Duration, sing
 	return a, err
 }
 
-// victimOf pairs the maker of a target with that of an attacker.
+// victimOf returns a victim with functions that open a target and an attacker.
 func victimOf(name, kernel string, target opener, attacker func() (*hostile.Attacker, error)) victim {
 	return victim{name: name, kernel: kernel, open: func() (verbs.Node, *hostile.Attacker, error) {
 		n, err := target(suite.Test{Clean: true})
@@ -137,7 +137,7 @@ func victimOf(name, kernel string, target opener, attacker func() (*hostile.Atta
 	}}
 }
 
-// attacks is what came of every hostile case on every victim.
+// attacks has the results of every hostile case on every victim.
 type attacks struct {
 	cases []hostile.Case
 	meter *progress.Meter
@@ -171,10 +171,10 @@ func (a *attacks) reserve() int {
 	return len(a.victims) - 1
 }
 
-// notAsked is the outcome of a case that a victim is spared.
+// notAsked is the outcome of a case that does not run on a victim.
 const notAsked = "–"
 
-// run attacks a victim with the cases that are wanted.
+// run attacks a victim with the cases that want selects.
 func (a *attacks) run(ctx context.Context, at int, v victim, want func(hostile.Case) bool) {
 	a.mu.Lock()
 	a.victims[at] = v
@@ -245,7 +245,7 @@ func (a *attacks) summary(w io.Writer) {
 	}
 }
 
-// markdown renders the table, and behind it that of the ways.
+// markdown renders the table of cases, and after it the table of ways.
 func (a *attacks) markdown(kernels []string, w *ways) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Hostile packets\n\nMade by `go run ./interop/conformance %s`", strings.Join(os.Args[1:], " "))
@@ -254,11 +254,11 @@ func (a *attacks) markdown(kernels []string, w *ways) []byte {
 	}
 	b.WriteString(`.
 
-Each row injects packets that no well-behaved peer sends into a device with a connected queue pair, and shows all that
-came of it: the answers with their PSN (relative to the first that was expected) and MSN, the completions of receives and
-sends, what changed in the memory, and the state of the queue pair if it is no longer RTS. Packets are built byte by byte
-and sent through a packet socket; the scripts in ` + "`script/library`" + ` say which ([script.md](script.md)). After each the target must still answer on
-another queue pair. What is expected of each target is written in the row; anything else fails. [Below](#in-other-ways) they
+For each row the test sends packets that no well-behaved peer sends to a device with a connected queue pair. A cell shows the
+outcome: the answers with their PSN (relative to the expected PSN at the beginning) and MSN, the completions of receives and
+sends, the changes in memory, and the state of the queue pair if it is no longer RTS. The scripts in ` + "`script/library`" + ` define the packets
+([script.md](script.md)), which are sent through a packet socket. After each case the target must still answer on
+another queue pair. A case fails if the outcome is not the expected one. [Below](#in-other-ways) the same packets
 are sent in other ways.
 
 `)

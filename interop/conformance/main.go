@@ -4,21 +4,21 @@
 // of rdma-core, in three pairings and prints one row per test and pairing:
 //
 //	mem   roce and roce over a switch in the process
-//	raw   roce and roce over packet sockets, with packets lost, doubled and reordered
+//	raw   roce and roce over packet sockets, with packets lost, duplicated and reordered
 //	rxe   roce and Linux rxe in a virtual machine, in both roles
 //
-// Of several kernels the last one is asked everything, the others only that in which kernels differ,
-// and everything with -all.
+// Of several kernels only the last one runs all tests. The others run the tests in which kernels
+// differ, or with -all also all tests.
 //
 //	go run ./interop/conformance
 //	go run ./interop/conformance -all
 //	go run ./interop/conformance -pairing mem -run TestAtomic
 //	go run ./interop/conformance -all -md docs/conformance.md
 //
-// With raw and rxe it also plays the scripts of script/library that control their peer, and with rxe those for programs. Most
-// of them are hostile. ways sends
-// them in other ways, too: in runs and among good packets, from the peer and from
-// strangers, over mem, raw, udp and xdp.
+// With raw and rxe it also plays the scripts of script/library that control their peer, and with rxe
+// also the scripts for programs. Most scripts send hostile packets. The pairing ways sends these
+// packets in other ways, too: in runs and among good packets, from the peer and from strangers, over
+// mem, raw, udp and xdp.
 //
 // mem needs no privilege; the others need root and install the Debian packages they
 // use. The exit code is 0 only if nothing failed.
@@ -57,7 +57,7 @@ type options struct {
 	root     string // of the repository
 	out      string // for logs
 	markdown string // file for the table
-	hostile  string // file for that of the hostile packets
+	hostile  string // file for the table of hostile packets
 }
 
 func main() {
@@ -111,7 +111,7 @@ func realMain() (int, error) {
 	}
 	m.Close(err)
 	if err != nil {
-		return 1, nil // the meter has said why
+		return 1, nil // the meter has printed the reason
 	}
 	t.summary(os.Stdout)
 	h.summary(os.Stdout)
@@ -139,9 +139,9 @@ func parse() (o *options, list bool, err error) {
 	var pairings, kernels, run, recovery string
 	flag.StringVar(&pairings, "pairing", "mem,raw,ways,rxe", "which `pairings` to run, separated by commas")
 	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` of the pairing rxe, separated by commas")
-	flag.BoolVar(&o.all, "all", false, "run everything against every kernel, not only against the last one")
-	flag.BoolVar(&o.harm, "harm", false, "lose, double and reorder packets in the pairing rxe, too")
-	flag.StringVar(&recovery, "recovery", "default", "what our end of the pairing rxe does about losses: default, go-back, reads or `all`")
+	flag.BoolVar(&o.all, "all", false, "run all tests against every kernel, not only against the last one")
+	flag.BoolVar(&o.harm, "harm", false, "lose, duplicate and reorder packets in the pairing rxe, too")
+	flag.StringVar(&recovery, "recovery", "default", "recovery from losses at our end of the pairing rxe: default, go-back, reads or `all`")
 	flag.StringVar(&run, "run", "", "only tests whose name matches this `regexp`")
 	flag.StringVar(&o.markdown, "md", "", "write the table to this Markdown `file`")
 	flag.StringVar(&o.hostile, "hostile-md", "", "write the table of hostile packets to this Markdown `file`")
@@ -157,19 +157,19 @@ func parse() (o *options, list bool, err error) {
 	}
 	var ok bool
 	if o.recovery, ok = qp.ParseRecovery(recovery); !ok {
-		return nil, false, fmt.Errorf("-recovery: there is default, go-back, reads and all, but no %q", recovery)
+		return nil, false, fmt.Errorf("-recovery: %q is not default, go-back, reads or all", recovery)
 	}
 	o.pairings, o.kernels = strings.Split(pairings, ","), strings.Split(kernels, ",")
 	for _, p := range o.pairings {
 		if !slices.Contains([]string{"mem", "raw", "ways", "rxe"}, p) {
-			return nil, false, fmt.Errorf("-pairing: there is mem, raw, ways and rxe, but no %q", p)
+			return nil, false, fmt.Errorf("-pairing: %q is not mem, raw, ways or rxe", p)
 		}
 	}
 	return o, list, nil
 }
 
-// prepare finds the repository and makes room for logs; only what needs root calls
-// it.
+// prepare finds the repository and makes the folder for logs. It is called only for pairings that
+// need root.
 func (o *options) prepare(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("root is needed for network namespaces (-pairing mem needs none)")
@@ -190,7 +190,7 @@ func (o *options) prepare(ctx context.Context) error {
 	return os.MkdirAll(o.out, 0o755)
 }
 
-// How long a step usually takes beside others: a test, a hostile case, and all cases in one way.
+// How long a step usually takes while others run: a test, a hostile case, and all cases in one way.
 const (
 	testUsual, testRawUsual, testRXEUsual = 100 * time.Millisecond, 300 * time.Millisecond, time.Second
 	hostileUsual, hostileRXEUsual         = 50 * time.Millisecond, 500 * time.Millisecond
@@ -214,7 +214,7 @@ func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
 		ways = 0
 	}
 	if want("ways") && root {
-		m.Plan(4*ways, wayUsual) // each driver and mem
+		m.Plan(4*ways, wayUsual) // mem and three drivers
 	} else if want("ways") {
 		m.Plan(ways, wayUsual)
 	}
@@ -229,8 +229,8 @@ func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
 	}
 }
 
-// runAll runs the pairings that were asked for: mem and raw one after the other, the
-// kernels side by side.
+// runAll runs the pairings in -pairing: mem and raw one after the other, the
+// kernels in parallel.
 func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *plays) error {
 	want := func(p string) bool { return slices.Contains(o.pairings, p) }
 	if want("raw") || want("rxe") || want("ways") && os.Geteuid() == 0 {
@@ -240,7 +240,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *
 	}
 	if want("mem") {
 		o.runColumn(ctx, t, memColumn())
-		if !want("raw") { // which shows the same on a real interface
+		if !want("raw") { // raw tests the same on an interface
 			h.run(ctx, h.reserve(), memVictim(), every)
 		}
 	}
@@ -265,7 +265,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *
 	}
 	errs := make([]error, len(o.kernels))
 	columns, attacked := make([][]int, len(o.kernels)), make([]int, len(o.kernels))
-	for i, k := range o.kernels { // the table's order does not depend on who is faster
+	for i, k := range o.kernels { // reserve columns first, so that their order does not depend on the speed of the guests
 		columns[i], attacked[i] = []int{t.reserve(), t.reserve()}, h.reserve()
 		t.kernels = append(t.kernels, "Linux "+k)
 		if want("ways") && o.whole(k) && len(w.cases) > 0 {
@@ -280,7 +280,7 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// runKernel boots a kernel and runs everything against it.
+// runKernel boots a kernel and runs the tests, cases and scripts for it.
 func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, q *plays, allWays bool, kernel string, i int, at []int, attacked int) error {
 	end := t.meter.Begin("Linux " + kernel + " starts")
 	bed, err := newVMBed(ctx, o, kernel)
@@ -306,17 +306,18 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, 
 	return err
 }
 
-// every wants all hostile cases.
+// every selects all hostile cases.
 func every(hostile.Case) bool { return true }
 
-// whole reports whether a kernel is asked everything: the last one is, and all with the flag.
+// whole reports whether a kernel runs everything: the last kernel does, and with -all every kernel.
 func (o *options) whole(kernel string) bool {
 	return o.all || kernel == o.kernels[len(o.kernels)-1]
 }
 
-// wanted returns what is asked of a kernel. Those before the last one are asked that in which kernels
-// differ: tests that know a deviation of some rxe, those of features that not every rxe has, and
-// hostile cases in which rxe does not do as it should.
+// wanted returns functions that select the tests and the hostile cases of a kernel. Kernels before
+// the last one run those in which kernels differ: tests with a known deviation of some rxe, tests of
+// features that not every rxe has, and hostile cases in which some rxe departs from the
+// specification.
 func (o *options) wanted(kernel string, tests []suite.Test) (func(suite.Test) bool, func(hostile.Case) bool) {
 	if o.whole(kernel) {
 		return nil, every

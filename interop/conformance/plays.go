@@ -22,7 +22,7 @@ import (
 	"github.com/goroce/roce/script/library"
 )
 
-// plays is what came of the scripts whose peer runs a program, on each kernel.
+// plays has the results of the scripts whose peer is a program, on each kernel.
 type plays struct {
 	scripts []*script.Script
 	meter   *progress.Meter
@@ -32,7 +32,7 @@ type plays struct {
 	results map[string]map[string]*script.Result // by kernel and name
 }
 
-// newPlays chooses scripts by name.
+// newPlays selects scripts by name.
 func newPlays(run *regexp.Regexp) *plays {
 	p := &plays{results: map[string]map[string]*script.Result{}}
 	for _, s := range library.All() {
@@ -43,13 +43,14 @@ func newPlays(run *regexp.Regexp) *plays {
 	return p
 }
 
-// How long a script may take, and takes usually.
+// The time limit of a script, and the time it usually takes.
 const (
 	playLimit = 2 * time.Minute
 	playUsual = 2 * time.Second
 )
 
-// wants reports whether a kernel is asked for a script: the last one for all, the others for those in which it departs.
+// wants reports whether a script runs on a kernel: the last kernel runs all, another one only the scripts in which its
+// rxe departs from the expectation.
 func (p *plays) wants(kernel string, whole bool, s *script.Script) bool {
 	departs, _ := s.Departs(script.Peer{Kind: "rxe", Series: []string{kernel}})
 	return whole || departs
@@ -145,7 +146,7 @@ func (b *vmBed) play(ctx context.Context, s *script.Script, port uint16) *script
 			return r
 		}
 	}
-	program.Signal(syscall.SIGKILL) // whatever state the script has left it in
+	program.Signal(syscall.SIGKILL) // the script may have left it in any state
 	program.Wait(ctx)
 	if r.Err != nil {
 		r.Err = fmt.Errorf("%w\n%s printed: %s", r.Err, strings.Join(argv, " "), strconv.Quote(program.Output()))

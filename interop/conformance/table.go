@@ -15,7 +15,7 @@ import (
 	"github.com/goroce/roce/interop/conformance/suite"
 )
 
-// table is what came of every test in every column. Columns may be filled at the
+// table has the results of every test in every column. Several columns may be filled at the
 // same time.
 type table struct {
 	tests []suite.Test
@@ -27,7 +27,7 @@ type table struct {
 	kernels []string
 }
 
-// reserve makes a column and returns its place.
+// reserve adds a column and returns its index.
 func (t *table) reserve() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,18 +45,18 @@ func (t *table) head(at int, c column) {
 	t.columns[at] = c
 }
 
-// named notes the release of a kernel.
+// named records the release of a kernel.
 func (t *table) named(i int, release string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.kernels[i] = "Linux " + release
 }
 
-// verdicts are the words of the terminal; CI counts lines that begin with pass and
+// verdicts are the words in the output; CI counts lines that begin with pass and
 // FAIL.
 var verdicts = map[suite.Verdict]string{suite.Pass: "pass", suite.Deviates: "pass", suite.NotOffered: "none", suite.Fail: "FAIL"}
 
-// record notes a result and prints it.
+// record records a result and prints it.
 func (t *table) record(at, i int, r suite.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,17 +106,17 @@ func (t *table) markdown() []byte {
 	}
 	b.WriteString(`.
 
-The tests are named after those of rdma-core (pyverbs) where one checks the same; ` + "`interop/conformance/suite`" + ` holds
-them. A cell is what came of running one. What pyverbs looks at without a peer, it looks at itself, on this stack's libibverbs (` + "`make programs`" + `).
+A test has the name of the corresponding test of rdma-core (pyverbs), if there is one. The tests are in ` + "`interop/conformance/suite`" + `.
+A cell is the result of a test. The tests of pyverbs that need no peer are not in the table: pyverbs itself runs them, on this stack's libibverbs (` + "`make programs`" + `).
 
 - **mem**: roce and roce over a switch in the process.
-- **raw**: roce and roce over packet sockets on a veth pair that loses 1 %, doubles 2 % and reorders 2 % of the packets
-  in each direction; tests marked ◦ run without, they need a network that loses nothing.
+- **raw**: roce and roce over packet sockets on a veth pair. The network loses 1 %, duplicates 2 % and reorders 2 % of the packets
+  in each direction; tests marked ◦ run without these faults, because they need a network that loses nothing.
 - **A → B**: A requests, B responds. Tests of one side only are run once for each.
-- **pass (n)**: passed; rxe departs from the standard as note n says. Should it cease to, the test fails.
-- **no**: rxe was asked and does not offer it. **no (roce)**: roce does not. **–**: looks at one side only, which the column before has shown.
+- **pass (n)**: passed; rxe departs from the standard as note n says. If rxe no longer does so, the test fails.
+- **no**: rxe does not offer the feature. **no (roce)**: roce does not offer it. **–**: a test of one side only, which the previous column has run.
 
-The verbs of rxe are those of libibverbs 44 (Debian 12); FLUSH, which it cannot post, is posted with libibverbs 56.
+The verbs of rxe are called through libibverbs 44 (Debian 12). It cannot post FLUSH, which is posted with libibverbs 56.
 
 `)
 	b.WriteString("| test | checks |")

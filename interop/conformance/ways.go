@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/script"
 )
 
-// ways is what came of the hostile cases in every way, for each target.
+// ways has the results of the hostile cases in every way, for each target.
 type ways struct {
 	cases []hostile.Case
 	ways  []script.Way
@@ -28,7 +28,7 @@ type ways struct {
 	targets []string
 	failed  map[string][]string // names of cases, by target and way
 	ran     map[string]int
-	once    map[string]string // what came of each case eight times one by one
+	once    map[string]string // outcome of each case with each packet sent eight times, one by one
 }
 
 func newWays(all []hostile.Case) *ways {
@@ -41,7 +41,8 @@ func newWays(all []hostile.Case) *ways {
 	return &ways{cases: cases, ways: script.Ways(), failed: map[string][]string{}, ran: map[string]int{}, once: map[string]string{}}
 }
 
-// refer runs each case eight times one by one, in the process: what a run must do, too.
+// refer runs each case in this process, with each packet sent eight times, one by one. The outcome is the reference for
+// the packets in a run.
 func (w *ways) refer(ctx context.Context) error {
 	v := memVictim()
 	n, a, err := v.open()
@@ -64,13 +65,13 @@ func (w *ways) refer(ctx context.Context) error {
 	return nil
 }
 
-// target makes a column of the table. The caller makes those of all targets in one order, before they run side by side.
+// target adds a column to the table. The caller adds the columns of all targets before they run in parallel, so that
+// the order is always the same.
 func (w *ways) target(name string) {
 	w.targets = append(w.targets, name)
 }
 
-// run attacks one target in some ways, with those cases that are wanted. All cases of a
-// way share a device context.
+// run attacks one target in some ways, with the cases that want selects. All cases of a way share a device context.
 func (w *ways) run(ctx context.Context, v victim, in []script.Way, want func(hostile.Case) bool) {
 	for _, way := range in {
 		began := time.Now()
@@ -92,10 +93,11 @@ func (w *ways) run(ctx context.Context, v victim, in []script.Way, want func(hos
 	}
 }
 
-// mostFailures is how many cases may fail in one way: each waits for what does not come.
+// mostFailures is how many cases may fail in one way before the rest is skipped: each failed case waits until a time
+// limit.
 const mostFailures = 10
 
-// attack runs the cases in one way and returns what was wrong.
+// attack runs the cases in one way and returns the failures.
 func (w *ways) attack(ctx context.Context, v victim, way script.Way, want func(hostile.Case) bool) (bad []string) {
 	key := v.name + ", " + way.String()
 	fail := func(c string, err error) {
@@ -119,7 +121,7 @@ func (w *ways) attack(ctx context.Context, v victim, way script.Way, want func(h
 			continue
 		}
 		if len(bad) == mostFailures {
-			return append(bad, "the cases behind these were not tried")
+			return append(bad, "the remaining cases were skipped")
 		}
 		var err error
 		if n == nil {
@@ -137,7 +139,7 @@ func (w *ways) attack(ctx context.Context, v victim, way script.Way, want func(h
 		w.mu.Lock()
 		w.ran[key]++
 		w.mu.Unlock()
-		if r.Err != nil { // whatever it is in now
+		if r.Err != nil { // the target may be in any state now
 			shut()
 		}
 	}
@@ -177,7 +179,7 @@ func (w *ways) runLinks(ctx context.Context, root bool) error {
 	return ctx.Err()
 }
 
-// runKernel has a stranger on the segment send to rxe what would be executed if it came
+// runKernel sends packets from a stranger on the same network to rxe that rxe would execute if they came
 // from the peer.
 func (w *ways) runKernel(ctx context.Context, v victim) {
 	if len(w.cases) == 0 {
@@ -219,17 +221,17 @@ func (w *ways) markdown(b *bytes.Buffer) {
 	b.WriteString(`
 ## In other ways
 
-The same packets, sent alone, eight times each in one super-packet, and in the middle of a stream of good packets for
-another queue pair, in one super-packet with it where the drivers make such; from the peer's address, from that of
-another host of the segment with an Ethernet address of its own, and from that of a host behind a router.
+The same packets are sent alone, eight times each in one super-packet, and in the middle of a stream of good packets for
+another queue pair (in one super-packet with these, if the driver makes super-packets). They come from the peer's address, from the address of
+another host on the same network with its own Ethernet address, and from the address of a host behind a router.
 
-- **From a stranger** nothing may come of any of them, and each must be counted as dropped; but datagrams (UD) with the
-  right Q_Key may come from anybody.
-- **A run** must do what the same packets do that are sent eight times one by one; answers that repeat each other count once.
-- **Alone from the peer** they must do what the rows above say over each driver; xdp cannot see a wrong UDP checksum.
-- **In a stream** they must do what they do alone, and the stream must arrive.
+- **From a stranger** the packets must have no effect, and each must be counted as dropped, except that datagrams (UD) with the
+right Q_Key are accepted from any source.
+- **A run** must have the same outcome as the same packets sent eight times one by one; repeated answers count once.
+- **Alone from the peer** the packets must have the outcome of the rows above over each driver, except that xdp cannot detect a wrong UDP checksum.
+- **In a stream** the packets must have the same outcome as alone, and the stream must arrive.
 
-A cell is how many cases came out so. rxe gets those that have an effect when they come from the peer.
+A cell has the number of cases with the required outcome. rxe gets only the cases that have an effect if they come from the peer.
 
 `)
 	b.WriteString("| sent |")
@@ -257,7 +259,7 @@ A cell is how many cases came out so. rxe gets those that have an effect when th
 
 // victimOf is roce over a driver on one end of the veth pair.
 func (v *vethBed) victimOf(driver string) (victim, error) {
-	// The stranger behind the router is answered the way it came.
+	// The answers to the stranger behind the router need a route.
 	if err := v.b.IP(context.Background(), "route add default via 10.79.0.1"); err != nil {
 		return victim{}, err
 	}
@@ -268,5 +270,5 @@ func (v *vethBed) victimOf(driver string) (victim, error) {
 	}), nil
 }
 
-// wayQuiet is how long a target must be silent when the case was seen alone before.
+// wayQuiet is how long a target must be silent at the end of a case that has already run alone.
 const wayQuiet = 500 * time.Microsecond

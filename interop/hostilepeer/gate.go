@@ -11,25 +11,25 @@ import (
 	"github.com/goroce/roce/link/linktest"
 )
 
-// Form is how a driver hands out received packets.
+// Form is the form in which a driver returns received packets.
 type Form int
 
 // The forms.
 const (
 	Frames Form = iota // whole Ethernet frames, as link/mem and xdp
 	Bodies             // UDP payloads, as link/udp: the IPv4 Identification is not known
-	Merged             // segments of super-packets, as link/raw: it was seen in the first one
+	Merged             // segments of super-packets, as link/raw: the Identification of the first one is known
 	forms
 )
 
 // String names the form by the driver.
 func (f Form) String() string { return [...]string{"mem and xdp", "udp", "raw"}[f] }
 
-// gate is the device's port: what the network brings, and what is injected.
+// gate is the device's Port: it returns frames from the network, and injected frames.
 type gate struct {
 	link.Port
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	injected []link.Frame
 	passed   int // frames from the network
 	heard    [16][]byte
@@ -43,7 +43,7 @@ func newGate(inner link.Port, f Form) *gate {
 	return &gate{Port: inner}
 }
 
-// Recv hands out what is injected, otherwise what the network brings.
+// Recv returns injected frames if there are any, otherwise frames from the network.
 func (g *gate) Recv(fr []link.Frame) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -57,7 +57,7 @@ func (g *gate) Recv(fr []link.Frame) (int, error) {
 	return n, err
 }
 
-// inject has the device receive frames next.
+// inject makes frames the next that the device receives.
 func (g *gate) inject(frames []link.Frame) {
 	g.mu.Lock()
 	g.injected = frames
@@ -65,15 +65,16 @@ func (g *gate) inject(frames []link.Frame) {
 	g.Wake()
 }
 
-// counts returns how many injected frames the device has not taken yet, and how many the
-// network brought.
+// counts returns how many injected frames the device has not received yet, and how many frames from
+// the network it has received.
 func (g *gate) counts() (left, passed int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.injected), g.passed
 }
 
-// Commit notes management datagrams, from which the hostile peer learns identifiers.
+// Commit records the management datagrams that the device sends: the hostile peer learns
+// identifiers from them.
 func (g *gate) Commit() {
 	const datagram = bth.BTHLen + bth.DETHLen + cm.MADLen + bth.ICRCLen
 	if f := g.Port.Lent(); len(f) >= datagram {
@@ -88,7 +89,7 @@ func (g *gate) Commit() {
 	g.Port.Commit()
 }
 
-// batch is room for packets to be injected.
+// batch has the packets to be injected.
 type batch struct {
 	form   Form
 	room   [link.Batch][]byte
@@ -110,13 +111,13 @@ func newBatch(f Form) *batch {
 func (b *batch) reset()     { b.frames = b.frames[:0] }
 func (b *batch) full() bool { return len(b.frames) == len(b.room) }
 
-// next is the room for the body of the next packet, behind that for its headers.
+// next returns the room for the body of the next packet, after the room for its headers.
 func (b *batch) next() []byte { return b.room[len(b.frames)][maxEnvelope:] }
 
 // maxEnvelope is room for Ethernet, IP and UDP headers.
 const maxEnvelope = 64
 
-// identification of packet i of a run.
+// identification returns the IPv4 Identification of packet i of a run.
 func identification(run, i int) uint16 { return uint16(run<<8 + i) }
 
 // add puts the envelope around the n bytes that were written to next, computes their

@@ -23,8 +23,8 @@ type generator struct {
 	by        map[bth.Transport][]bth.Opcode
 }
 
-// strangers are addresses that no queue pair has for a peer: on the segment, behind a
-// router, the device's own, and some that must not be in a packet.
+// strangers are addresses that are not the peer of any queue pair: on the same network, behind a
+// router, the device's own, and some that are not valid in a packet.
 var strangers = []string{"10.0.0.77", "10.0.0.3", "203.0.113.5", "10.0.0.1", "127.0.0.1", "0.0.0.0"}
 
 func newGenerator(r *rig, seed uint64) (*generator, error) {
@@ -56,13 +56,13 @@ func newGenerator(r *rig, seed uint64) (*generator, error) {
 	return g, nil
 }
 
-// one reports true once in n times.
+// one returns true with probability 1/n.
 func (g *generator) one(n int) bool { return g.IntN(n) == 0 }
 
 func pick[T any](g *generator, from []T) T { return from[g.IntN(len(from))] }
 
-// fill makes a batch: of packets of the hostile peer, of strangers, or of both. It
-// returns how many of the packets a device may take from anybody.
+// fill makes a batch of packets of the hostile peer, of strangers, or of both. It
+// returns how many of the packets a device may accept from any source.
 func (g *generator) fill(n int, from, others []*frame.Path) (open int) {
 	g.batch.reset()
 	for len(g.batch.frames) < n {
@@ -88,7 +88,7 @@ func (g *generator) fill(n int, from, others []*frame.Path) (open int) {
 	return open
 }
 
-// open reports whether packet i is for a queue pair that takes packets of anybody.
+// open reports whether packet i is for a queue pair that accepts packets from any source.
 func (g *generator) open(i int) bool {
 	f := &g.batch.frames[i]
 	body := f.Data
@@ -103,17 +103,17 @@ func (g *generator) open(i int) bool {
 	return q == bth.QPNGSI || q == g.rig.ud.q.Num()
 }
 
-// add adds what was built, perhaps changed, as packet i of the run.
+// add adds the packet that was built, perhaps changed, as packet i of the run.
 func (g *generator) add(path *frame.Path, n, i int) {
 	room := g.batch.next()
 	if g.one(24) {
 		n = g.mutate(room, n)
 	}
 	data := g.batch.add(path, n+bth.ICRCLen, g.run, i)
-	if g.one(48) { // what the ICRC finds
+	if g.one(48) { // damage that the ICRC detects
 		data[len(data)-1-g.IntN(len(data)/2)] ^= 1 << g.IntN(8)
 	}
-	if g.batch.form == Frames && g.one(256) { // what the headers' checks find
+	if g.batch.form == Frames && g.one(256) { // damage that the checks of the headers detect
 		data[14+g.IntN(28)] ^= 1 << g.IntN(8)
 	}
 }
@@ -137,7 +137,8 @@ func (g *generator) mutate(b []byte, n int) int {
 	return n
 }
 
-// repeat adds copies of one packet: a run in which only the first is looked at closely.
+// repeat adds copies of one packet: a run of equal packets, of which the device parses only the
+// first in full.
 func (g *generator) repeat(path *frame.Path) {
 	e := g.end(path)
 	save := *e
@@ -148,7 +149,7 @@ func (g *generator) repeat(path *frame.Path) {
 	}
 }
 
-// series adds packets that follow each other.
+// series adds packets with consecutive PSNs.
 func (g *generator) series(path *frame.Path) {
 	e := g.end(path)
 	times := 1 + g.IntN(8)
@@ -157,7 +158,7 @@ func (g *generator) series(path *frame.Path) {
 	}
 }
 
-// end chooses a queue pair; a stranger may have chosen the honest connection's.
+// end chooses a queue pair. For a stranger it may be that of the honest connection.
 func (g *generator) end(path *frame.Path) *end {
 	if path.Config().Src != bth.GIDFrom(hostileAddr) && g.one(3) {
 		q := g.rig.near.conn.QP()
@@ -167,14 +168,14 @@ func (g *generator) end(path *frame.Path) *end {
 	return pick(g, g.rig.ends)
 }
 
-// seed is what a packet is made from: the same for each of a run.
+// seed returns the seed of a packet, which is the same for all packets of a run.
 func (e *end) seed(g *generator) uint64 {
 	return uint64(e.q.Num())<<32 ^ uint64(g.run)*0x9E3779B97F4A7C15
 }
 
 var transports = map[roce.QPType]bth.Transport{roce.RC: bth.RC, roce.UC: bth.UC, roce.UD: bth.UD, roce.XRCRecv: bth.XRC}
 
-// maker makes one packet, of choices that follow from a seed.
+// maker makes one packet. A seed determines its choices.
 type maker struct {
 	*generator
 	end *end
@@ -225,7 +226,8 @@ func (g *generator) packet(b []byte, e *end, seed uint64) int {
 	return h + n + pad
 }
 
-// opcode chooses one that fits the queue pair and the message in progress, mostly.
+// opcode chooses an opcode, usually one that is valid for the queue pair and the message in
+// progress.
 func (m *maker) opcode() bth.Opcode {
 	e := m.end
 	switch {
@@ -266,7 +268,7 @@ func (m *maker) size(info *bth.OpcodeInfo) int {
 		return pmtu + m.n(64)
 	case f&bth.AtomicWrite != 0 && !m.one(8):
 		return 8
-	case f&bth.Masked != 0 && !m.one(8): // as much as 8, 16 and 32 bytes need
+	case f&bth.Masked != 0 && !m.one(8): // the sizes for operands of 8, 16 and 32 bytes
 		return []int{0, 32, 96}[m.n(3)]
 	case f&bth.Last == 0 && !m.one(16):
 		return pmtu
@@ -278,7 +280,7 @@ func (m *maker) size(info *bth.OpcodeInfo) int {
 	return m.n(65)
 }
 
-// psn chooses the one that is due, mostly.
+// psn chooses a PSN, usually the expected one.
 func (m *maker) psn(request bool) bth.PSN {
 	switch {
 	case m.one(24):
@@ -291,7 +293,7 @@ func (m *maker) psn(request bool) bth.PSN {
 	return m.end.sent.Add(m.n(12) - 10)
 }
 
-// follow notes what a request changes at the device, if that takes it.
+// follow records how a request changes the state of the device, if the device accepts it.
 func (m *maker) follow(info *bth.OpcodeInfo, n int, b []byte) {
 	e, f := m.end, info.Flags
 	step := 1
@@ -361,8 +363,8 @@ func (m *maker) headers(b []byte, info *bth.OpcodeInfo, n int) {
 	put(bth.HasCNPReserved, func(b []byte) int { clear(b[:16]); return 16 })
 }
 
-// remote chooses memory: what the peer may use, mostly; else what it may not, or the
-// edges of it.
+// remote chooses remote memory: usually memory that the peer may use, otherwise memory that it must
+// not use, or the edges of memory.
 func (m *maker) remote() (va uint64, key bth.RKey) {
 	r := m.rig
 	a := r.open

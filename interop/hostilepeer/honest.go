@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/cq"
 )
 
-// patience is how long the honest connection may take for what it does in one round.
+// patience is the time limit for one round of the honest connection.
 const patience = 20 * time.Second
 
 // transfer is one round of the honest connection: a SEND, a WRITE, a READ and an atomic,
@@ -77,7 +77,7 @@ func (r *rig) transfer() error {
 	if before := binary.NativeEndian.Uint64(far.area.buf[4096:]); count != before+1 {
 		return fmt.Errorf("the honest connection: FETCH_ADD found %#x and left %#x", before, count)
 	}
-	// What it has written is what its memory must hold from now on.
+	// The memory must keep the data of this round from now on.
 	copy(near.area.was, near.area.all)
 	near.area.keep = true
 	return nil

@@ -16,7 +16,7 @@ import (
 
 var (
 	packets = flag.Float64("hostile.packets", 60_000, "packets that TestHostilePeer sends in all; 0: none")
-	seed    = flag.Uint64("hostile.seed", 1, "what TestHostilePeer makes them from")
+	seed    = flag.Uint64("hostile.seed", 1, "seed of the packets of TestHostilePeer")
 )
 
 // TestHostilePeer sends packets in each form.
@@ -42,7 +42,7 @@ func FuzzHostilePeer(f *testing.F) {
 	})
 }
 
-// total is what came of the packets.
+// total has the results of all packets.
 type total struct {
 	packets, strangers, executed, dropped uint64
 	fatal, received, transfers            int
@@ -55,7 +55,7 @@ func (s total) String() string {
 		"%d connection requests; %d transfers of the honest connection; %d MiB at most", s.packets, s.strangers, s.executed, s.dropped, s.received, s.fatal, s.connected, s.transfers, s.heap>>20)
 }
 
-// What is allowed.
+// How often the test checks, and the limits.
 const (
 	transferEach = 64       // batches
 	measureEach  = 4096     // batches
@@ -63,7 +63,7 @@ const (
 	maxRoutines  = 64
 )
 
-// attack sends n packets to a new device and checks it all the while.
+// attack sends n packets to a new device, and checks the device after each batch.
 func attack(t *testing.T, f Form, seed uint64, n int) (sum total) {
 	r, err := newRig(f)
 	t.Cleanup(func() {
@@ -171,7 +171,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// changes says what was counted meanwhile.
+// changes lists the counters that have changed.
 func changes(before, after roce.Counters) string {
 	var out []string
 	note := func(name string, a, b uint64) {
@@ -190,8 +190,8 @@ func changes(before, after roce.Counters) string {
 	return strings.Join(out, ", ")
 }
 
-// accounted is how many packets a device has counted. Each is counted once in one of
-// these.
+// accounted returns how many packets a device has counted. Exactly one of
+// these counters counts each packet.
 func accounted(c roce.Counters) uint64 {
 	return c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun +
 		c.ICRCErr + c.RcvdPkts + c.WrongPeer + c.WrongState + c.WrongTransport + c.QKeyViolation + c.GhostAck + c.CNPsIgnored

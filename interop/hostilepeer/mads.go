@@ -32,16 +32,16 @@ func (g *generator) mad(b []byte, path *frame.Path) int {
 	return n
 }
 
-// message makes one of any kind. What it names is what the device knows, where the peer
-// can know it: identifiers of messages that went to him, the honest connection's queue
-// pairs and GUID, the service.
+// message makes a CM message of any kind. It often uses numbers of the device that the peer
+// can know: the identifiers in messages to the peer, the honest connection's queue
+// pairs and GUID, and the service.
 func (g *generator) message(path *frame.Path) cm.Message {
 	id, remote := cm.CommID(1+g.IntN(64)), cm.CommID(g.Uint32())
 	g.rig.gate.mu.Lock()
 	defer g.rig.gate.mu.Unlock()
 	if n := min(g.rig.gate.nheard, len(g.rig.gate.heard)); n > 0 && !g.one(4) {
 		if m := g.rig.gate.heard[g.IntN(n)]; len(m) >= 32 {
-			remote = cm.CommID(binary.BigEndian.Uint32(m[24:])) // the device's own
+			remote = cm.CommID(binary.BigEndian.Uint32(m[24:])) // the device's identifier
 			if !g.one(4) {
 				id = cm.CommID(binary.BigEndian.Uint32(m[28:]))
 			}

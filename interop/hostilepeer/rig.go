@@ -39,7 +39,7 @@ type area struct {
 	all  []byte
 	buf  []byte
 	mr   *roce.MR
-	keep bool // its key does not open it for writing
+	keep bool // its key does not allow writing
 	was  []byte
 }
 
@@ -82,14 +82,15 @@ type end struct {
 	queued int // sends
 	mute   bool
 
-	// What the hostile peer knows of it: what the device expects, and has sent.
+	// The state that the hostile peer knows: the PSN that the device expects, and the PSN that it
+	// has sent.
 	expect bth.PSN
 	sent   bth.PSN
 	inside bth.OpcodeFlags // of the message in progress, 0: none
-	left   int             // bytes of it
+	left   int             // remaining bytes of that message
 }
 
-// rig is the device, those connected to it, and what they share.
+// rig is the device under test, its peers, and their memory.
 type rig struct {
 	form    Form
 	gate    *gate
@@ -112,8 +113,8 @@ type rig struct {
 	stop    context.CancelFunc
 	wcs     [64]roce.WC
 	rounds  int
-	fatal   int // queue pairs that their peer has brought to ERR
-	taken   int // receives
+	fatal   int // queue pairs that the hostile peer has brought to ERR
+	taken   int // receives that messages have taken
 }
 
 // connection is an end of the honest connection.
@@ -123,7 +124,7 @@ type connection struct {
 	area *area
 }
 
-// newRig makes everything.
+// newRig makes a rig.
 func newRig(f Form) (r *rig, err error) {
 	r = &rig{form: f}
 	hub := mem.NewHub(mem.Config{MTU: 1500})
@@ -133,7 +134,7 @@ func newRig(f Form) (r *rig, err error) {
 	}
 	r.gate = newGate(port, f)
 	seed := uint64(0x9E3779B97F4A7C15)
-	rnd := func() uint64 { // the same in each run
+	rnd := func() uint64 { // the same numbers in each run
 		seed ^= seed << 13
 		seed ^= seed >> 7
 		seed ^= seed << 17
@@ -157,7 +158,7 @@ func newRig(f Form) (r *rig, err error) {
 	return r, r.makeEnds()
 }
 
-// close closes what there is.
+// close closes everything that was opened.
 func (r *rig) close() (err error) {
 	if r.stop != nil {
 		r.stop()
@@ -213,8 +214,8 @@ func (r *rig) connectHonest() error {
 	return nil
 }
 
-// answer is the program behind the listener: it refuses some requests, and others it
-// accepts, a few at a time, each for a while.
+// answer handles the requests of the listener: it rejects some, and accepts
+// others, a few at a time, each for some time.
 func answer(ctx context.Context, l *roce.Listener) {
 	places := make(chan struct{}, 8)
 	for n := 0; ; n++ {
@@ -325,7 +326,7 @@ func (r *rig) makeEnds() (err error) {
 	return nil
 }
 
-// connect brings a queue pair to RTS, from whatever state.
+// connect brings a queue pair from any state to RTS.
 func (r *rig) connect(e *end) error {
 	if e.q.State() != qp.Reset {
 		if err := e.q.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState); err != nil {
@@ -334,7 +335,7 @@ func (r *rig) connect(e *end) error {
 	}
 	e.queued = 0
 	if e.srq == nil && e.typ != roce.XRCRecv && e.name != "RC with an SRQ" {
-		e.posted = 0 // they are gone with the reset
+		e.posted = 0 // the reset has removed them
 	}
 	if err := e.q.Init(e.access, qkey); err != nil {
 		return fmt.Errorf("%s: %w", e.name, err)
@@ -369,8 +370,8 @@ func (r *rig) repost(e *end) error {
 	return nil
 }
 
-// drain takes the completions of the hostile peer's queue pairs and returns how many
-// receives ended by a message.
+// drain takes the completions of the hostile peer's queue pairs. It returns how many
+// receives messages have completed.
 func (r *rig) drain() (received int, err error) {
 	for {
 		n := r.cq.Poll(r.wcs[:])
@@ -378,7 +379,7 @@ func (r *rig) drain() (received int, err error) {
 			wc := &r.wcs[i]
 			e := r.endOf(wc.QPN)
 			if e == nil {
-				return received, fmt.Errorf("a completion for queue pair %v, which is none", wc.QPN)
+				return received, fmt.Errorf("a completion for queue pair %v, which does not exist", wc.QPN)
 			}
 			if !wc.Opcode.Recv() {
 				e.queued--
@@ -393,7 +394,7 @@ func (r *rig) drain() (received int, err error) {
 			}
 		}
 		if n == 0 {
-			// A program that only polled would leave the work of its device to the next poll.
+			// Wait, so that the device continues its work, which otherwise waits for the next poll.
 			r.cq.Wait(over)
 			return received, nil
 		}
@@ -416,8 +417,8 @@ func (r *rig) endOf(n bth.QPN) *end {
 	return nil
 }
 
-// mend prepares the queue pairs for the next batch: receives, something to answer, and
-// a new connection for those that are in ERR.
+// mend prepares the queue pairs for the next batch: it posts receives and requests, and
+// connects queue pairs that are in ERR again.
 func (r *rig) mend() error {
 	for _, e := range r.ends {
 		a, _ := e.q.Query()
@@ -437,7 +438,7 @@ func (r *rig) mend() error {
 	return nil
 }
 
-// ask posts work requests, so that there are answers to forge.
+// ask posts work requests, so that the hostile peer can forge answers to them.
 func (r *rig) ask(e *end, pick int) error {
 	if e.typ != roce.RC || e.queued >= 8 {
 		return nil

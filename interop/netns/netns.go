@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package netns makes network namespaces for a run, runs commands and functions in
-// them, and removes what an earlier run that was killed has left.
+// them, and removes namespaces of earlier runs that were killed.
 package netns
 
 import (
@@ -23,11 +23,11 @@ import (
 // Netns is a network namespace of this run.
 type Netns string
 
-// made matches the namespaces made here; the number is the pid of the run.
+// made matches the names of namespaces of this package; the number is the pid of the run.
 var made = regexp.MustCompile(`^roce-(\d+)-[\w.-]+$`)
 
-// New makes a namespace; name tells it from others of the run. After an error there is none:
-// the commands are not interrupted, because one that is killed may leave a namespace.
+// New makes a namespace; name distinguishes it from others of the run. After an error there is no
+// namespace: New does not interrupt its commands, because a killed command may leave a namespace.
 func New(ctx context.Context, name string) (Netns, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -56,8 +56,8 @@ func (n Netns) Argv(argv ...string) []string {
 	return append([]string{"ip", "netns", "exec", string(n)}, argv...)
 }
 
-// Do runs f with the calling thread inside the namespace: sockets opened in it
-// belong there for good. f must not start goroutines that open some.
+// Do runs f with the calling thread inside the namespace: sockets that f opens
+// stay in the namespace. f must not start goroutines that open sockets.
 func (n Netns) Do(f func() error) error {
 	to, err := netns.GetFromName(string(n))
 	if err != nil {
@@ -82,14 +82,14 @@ func (n Netns) Do(f func() error) error {
 	return err
 }
 
-// Remove deletes the namespace; the processes in it have ended by then.
+// Remove deletes the namespace. The caller has ended all processes in it.
 func (n Netns) Remove() {
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
 	proc.Run(ctx, "ip", "netns", "del", string(n))
 }
 
-// Sweep deletes namespaces of earlier runs that were killed before they could.
+// Sweep deletes the namespaces of earlier runs that were killed.
 func Sweep(ctx context.Context) {
 	out, err := proc.Run(ctx, "ip", "netns", "list")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A run that is interrupted at any moment while it makes a namespace leaves none.
+// A run that is interrupted at any moment while it makes a namespace leaves no namespace.
 func TestInterruptedNew(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed for network namespaces")
@@ -26,7 +26,7 @@ func TestInterruptedNew(t *testing.T) {
 		stop()
 		if err == nil {
 			if n != left || !there(n) {
-				t.Fatalf("%s was made and is not there", n)
+				t.Fatalf("New returned %s, but it does not exist", n)
 			}
 			n.Remove()
 			continue

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package proc is a running command, be it on this machine or in a guest: its
-// output so far, waiting for a text in it, signals, and how it ended.
+// Package proc handles a running command, on this machine or in a guest: its
+// output, waiting for a text in the output, signals, and the end of the command.
 package proc
 
 import (
@@ -19,14 +19,14 @@ import (
 type Exit struct {
 	Code     int    // exit code; -1 if it did not exit by itself
 	Signal   string // the signal that ended it, or empty
-	TimedOut bool   // it was ended because its time was over
+	TimedOut bool   // it was ended at its time limit
 	Err      error  // why it could not be run, or nil
 }
 
 // OK reports whether the command ended by itself with exit code 0.
 func (e Exit) OK() bool { return e.Code == 0 && e.Err == nil && !e.TimedOut }
 
-// String says how it ended: "exit 1", "killed", "timed out".
+// String describes the end: "exit 1", "killed", "timed out".
 func (e Exit) String() string {
 	switch {
 	case e.Err != nil:
@@ -53,8 +53,8 @@ type Proc struct {
 	exit    Exit
 }
 
-// New returns a command that its driver feeds with Write and ends with Done;
-// signal delivers a signal to it.
+// New returns a Proc for a command. The caller passes its output to Write and its end to Done;
+// signal delivers a signal to the command.
 func New(line string, signal func(syscall.Signal) error) *Proc {
 	return &Proc{Line: line, signal: signal, changed: make(chan struct{})}
 }

@@ -70,7 +70,7 @@ func TestWaitFor(t *testing.T) {
 	}
 }
 
-// A signal reaches the children of the command, too: the pipe closes.
+// A signal reaches the children of the command, too, so that the pipe of the output closes.
 func TestSignalReachesChildren(t *testing.T) {
 	ctx, p := start(t, "sh", "-c", "sleep 100 & echo started; wait")
 	if err := p.WaitFor(ctx, regexp.MustCompile("started")); err != nil {

@@ -1,5 +1,5 @@
-// Package quota limits processes to a share of a processor, as the limit of a container does: a process that has used
-// up its share stands still until the next period begins.
+// Package quota limits processes to a share of a processor, like the limit of a container: the kernel stops a process
+// that has used up its share until the next period begins.
 package quota
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// period is the usual one of containers.
+// period is the usual period for containers.
 const period = 100 * time.Millisecond
 
 // Group is a control group of processes that share a quota.
@@ -49,7 +49,7 @@ func (g *Group) Add(pid int) error {
 	return write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
 }
 
-// Throttled returns in how many periods the processes of the group have stood still.
+// Throttled returns in how many periods the kernel has stopped processes of the group.
 func (g *Group) Throttled() (int, error) {
 	b, err := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
 	if err != nil {
@@ -63,7 +63,7 @@ func (g *Group) Throttled() (int, error) {
 	return 0, fmt.Errorf("%s: no nr_throttled", g.dir)
 }
 
-// Close removes the group. Its processes go on without a quota.
+// Close removes the group. Its processes continue without a quota.
 func (g *Group) Close() error {
 	b, err := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 	for _, pid := range strings.Fields(string(b)) {
@@ -79,10 +79,10 @@ func gone(pid string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// hierarchy is where groups with quotas can be made.
+// hierarchy is a folder in which groups with quotas can be made.
 type hierarchy struct {
 	dir   string
-	limit func(most, of int64) []file // what to write for a limit, in µs
+	limit func(most, of int64) []file // the files that set a limit, in µs, and their contents
 }
 
 type file struct{ name, text string }
@@ -93,13 +93,13 @@ func limit1(most, of int64) []file {
 	return []file{{"cpu.cfs_period_us", fmt.Sprint(of)}, {"cpu.cfs_quota_us", fmt.Sprint(most)}}
 }
 
-// find returns the hierarchy of the processor's controller.
+// find returns the hierarchy with the cpu controller.
 func find() (hierarchy, error) {
 	b, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return hierarchy{}, err
 	}
-	err = errors.New("no control groups with the processor's controller are mounted")
+	err = errors.New("no control groups with the cpu controller are mounted")
 	for line := range strings.Lines(string(b)) {
 		fields := strings.Fields(line)
 		if len(fields) < 4 {
@@ -111,7 +111,7 @@ func find() (hierarchy, error) {
 				return hierarchy{dir, limit2}, nil
 			}
 			if e := write(filepath.Join(dir, "cgroup.subtree_control"), "+cpu"); e != nil {
-				err = fmt.Errorf("the processor's controller cannot be passed on: %w", e)
+				err = fmt.Errorf("the cpu controller cannot be enabled for groups: %w", e)
 				continue
 			}
 			return hierarchy{dir, limit2}, nil
@@ -122,13 +122,13 @@ func find() (hierarchy, error) {
 	return hierarchy{}, err
 }
 
-// has reports whether a list of controllers has the processor's.
+// has reports whether a list of controllers contains the cpu controller.
 func has(dir, list string) bool {
 	b, _ := os.ReadFile(filepath.Join(dir, list))
 	return slices.Contains(strings.Fields(string(b)), "cpu")
 }
 
-// write writes to a file of a control group, which exists already.
+// write writes to an existing file of a control group.
 func write(name, text string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {

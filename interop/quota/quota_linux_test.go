@@ -8,7 +8,8 @@ import (
 	"github.com/goroce/roce/internal/netlab"
 )
 
-// A process with a quota stands still again and again, and goes on without one when the group is gone.
+// The kernel stops a process with a quota again and again. After the group is closed the process runs
+// without a quota.
 func TestQuota(t *testing.T) {
 	g, err := New(0.1)
 	if err != nil {
@@ -32,7 +33,7 @@ func TestQuota(t *testing.T) {
 			break
 		}
 		if time.Now().After(late) {
-			t.Fatalf("it stood still in %d periods", n)
+			t.Fatalf("the process was stopped in %d periods", n)
 		}
 	}
 	if err := g.Close(); err != nil {

@@ -28,11 +28,11 @@ import (
 )
 
 var (
-	long    = flag.Bool("sharing.long", false, "as many processes, repetitions and as much time as found faults: some minutes")
-	killing = flag.Duration("sharing.kills", 2*time.Minute, "how long processes are killed in a long run")
+	long    = flag.Bool("sharing.long", false, "long tests, with more processes, repetitions and time: some minutes")
+	killing = flag.Duration("sharing.kills", 2*time.Minute, "how long TestKill kills processes in a long test")
 )
 
-// pick returns one of two numbers: for a short run and a long one.
+// pick returns short, or full with -sharing.long.
 func pick[T any](short, full T) T {
 	if *long {
 		return full
@@ -40,7 +40,7 @@ func pick[T any](short, full T) T {
 	return short
 }
 
-// bed is where processes run: two addresses that reach each other.
+// bed is a test bed for processes: two addresses that reach each other.
 type bed struct {
 	name string
 	make func(t *testing.T) [2]side
@@ -67,7 +67,8 @@ var beds = []bed{
 	{"raw", func(t *testing.T) [2]side { return interfaces(t, "raw") }},
 }
 
-// each runs a test on every bed; with -short not on interfaces over UDP sockets, which the other two have parts of.
+// each runs a test on every bed. With -short it leaves out interfaces over UDP sockets, because the other two beds
+// cover most of that.
 func each(t *testing.T, f func(t *testing.T, a, b side)) {
 	t.Parallel()
 	for _, b := range beds {
@@ -84,7 +85,7 @@ func each(t *testing.T, f func(t *testing.T, a, b side)) {
 
 var serial atomic.Uint32
 
-// loopback returns an address that no other test and no other run has.
+// loopback returns an address that no other test and no other run uses.
 func loopback() side {
 	pid, n := os.Getpid(), serial.Add(1)
 	return address(netip.AddrFrom4([4]byte{127, byte(32 + n), byte(pid >> 8), byte(pid)}))
@@ -104,7 +105,7 @@ func interfaces(t *testing.T, driver string) [2]side {
 	return [2]side{of(a), of(b)}
 }
 
-// process is a member as the test sees it.
+// process is a member process, as seen by the test.
 type process struct {
 	*child.Client
 	t    *testing.T
@@ -112,12 +113,12 @@ type process struct {
 	cmd  *exec.Cmd
 	pid  int
 	dead chan struct{} // closed when the process has ended
-	port uint16        // that it echoes on
+	port uint16        // of its echo service
 
-	closing *rpc.Call // of the device; nil: none that nobody has waited for
+	closing *rpc.Call // the call that closes the device, if the test has not waited for its end yet
 }
 
-// start starts a member that has opened nothing.
+// start starts a member without a device.
 func (s side) start(t *testing.T, set ...func(*exec.Cmd)) *process {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -163,13 +164,13 @@ func (p *process) signal(s syscall.Signal) {
 	if s != syscall.SIGSTOP {
 		return
 	}
-	// All its threads have stopped: one of them might take an office meanwhile.
+	// Wait until all its threads have stopped: a running one could still become the keeper.
 	eventually(p.t, func() string {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid))
 		for _, task := range tasks {
 			stat, _ := os.ReadFile(task)
 			if _, state, ok := strings.Cut(string(stat), ") "); ok && !strings.HasPrefix(state, "T") {
-				return fmt.Sprintf("process %d runs on", p.pid)
+				return fmt.Sprintf("process %d is still running", p.pid)
 			}
 		}
 		if err != nil || len(tasks) == 0 {
@@ -179,7 +180,7 @@ func (p *process) signal(s syscall.Signal) {
 	})
 }
 
-// patience is how long a member may take to answer, on a machine with much else to do.
+// patience is the time limit for the answer of a member, on a busy machine.
 const patience = time.Minute
 
 // call calls a method of a member.
@@ -192,7 +193,7 @@ func (p *process) call(method string, arg, result any) {
 	}
 }
 
-// settle waits until the device is closed that was being closed.
+// settle waits until the device is closed, if the test has begun to close it.
 func (p *process) settle() {
 	p.t.Helper()
 	if p.closing == nil {
@@ -217,7 +218,7 @@ func (p *process) try(change ...func(*Open)) (r Opened) {
 	return r
 }
 
-// member starts a member whose device is open.
+// member starts a member and opens its device.
 func (s side) member(t *testing.T, change ...func(*Open)) *process {
 	t.Helper()
 	p := s.start(t)
@@ -227,7 +228,7 @@ func (s side) member(t *testing.T, change ...func(*Open)) *process {
 	return p
 }
 
-// members starts members at the same time.
+// members starts n members at the same time and opens their devices.
 func (s side) members(t *testing.T, n int, change ...func(*Open)) []*process {
 	t.Helper()
 	list := make([]*process, n)
@@ -254,7 +255,7 @@ func together(list []*process, f func(p *process)) {
 	wg.Wait()
 }
 
-// echo has a member echo on a port.
+// echo starts the echo service of a member on a port.
 func (p *process) echo(port uint16) {
 	p.t.Helper()
 	var f Failure
@@ -264,10 +265,10 @@ func (p *process) echo(port uint16) {
 	p.port = port
 }
 
-// at is where a member echoes.
+// at returns the address and port of the echo service of a member.
 func (p *process) at() string { return netip.AddrPortFrom(p.side.open.Addr, p.port).String() }
 
-// exchange has a member exchange messages with others.
+// exchange makes a member exchange messages with others.
 func (p *process) exchange(a Exchange) (r Exchanged) {
 	p.t.Helper()
 	if a.Patience == 0 {
@@ -280,7 +281,7 @@ func (p *process) exchange(a Exchange) (r Exchanged) {
 	return r
 }
 
-// wants checks that something was refused, and for which reason.
+// wants checks that an operation was refused, with an errno and texts.
 func wants(t *testing.T, what string, f Failure, errno syscall.Errno, texts ...string) {
 	t.Helper()
 	if !errors.Is(f.Errno, errno) || f.Text == "" {
@@ -289,14 +290,14 @@ func wants(t *testing.T, what string, f Failure, errno syscall.Errno, texts ...s
 	}
 	for _, text := range texts {
 		if !strings.Contains(f.Text, text) {
-			t.Errorf("%s: %q does not say %q", what, f.Text, text)
+			t.Errorf("%s: %q does not contain %q", what, f.Text, text)
 		}
 	}
 }
 
 var keeperPID = regexp.MustCompile(`process (\d+)`)
 
-// keeper returns the process that is the keeper now, 0: none is.
+// keeper returns the pid of the present keeper; 0: there is none.
 func (s side) keeper() (pid int) {
 	s.in(func() {
 		if m := keeperPID.FindStringSubmatch(share.Holder(s.key)); m != nil {
@@ -306,7 +307,7 @@ func (s side) keeper() (pid int) {
 	return pid
 }
 
-// names returns the names of sockets that are left of an address.
+// names returns the names of the remaining sockets of an address.
 func (s side) names(t *testing.T) (list []string) {
 	t.Helper()
 	s.in(func() {
@@ -323,8 +324,8 @@ func (s side) names(t *testing.T) (list []string) {
 	return list
 }
 
-// nothing checks that nothing is left of an address whose processes have ended: no name, and
-// the port is free.
+// nothing checks that an address whose processes have ended has no names left, and that
+// its port is free.
 func (s side) nothing(t *testing.T) {
 	t.Helper()
 	eventually(t, func() string { return strings.Join(s.names(t), "\n") })
@@ -341,7 +342,8 @@ func (s side) nothing(t *testing.T) {
 	})
 }
 
-// eventually waits until f returns "", and fails with what it returned if that takes longer than patience. It returns how long it took.
+// eventually waits until f returns "". If that takes longer than patience, it fails with the last string that f has
+// returned. It returns the time that it took.
 func eventually(t *testing.T, f func() string) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -22,8 +22,8 @@ type burstQP struct {
 const (
 	burstQKey = 0x22222222
 	burstSize = 1000
-	burst     = 5000 // more bytes than wait between two processes
-	bursts    = 3    // at once, so that they come quicker than one process reads
+	burst     = 5000 // datagrams: more bytes than the queue between two processes holds
+	bursts    = 3    // at the same time, so that datagrams arrive faster than one process reads them
 )
 
 func (m *Member) openBurst() error {
@@ -44,7 +44,7 @@ func (m *Member) openBurst() error {
 	return b.qp.Init(0, burstQKey)
 }
 
-// Gather makes a member ready for the bursts, and returns the number of its queue pair.
+// Gather prepares a member for receiving bursts, and returns the number of its queue pair.
 func (m *Member) Gather(_ child.None, r *roce.QPN) error {
 	if err := m.openBurst(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (m *Member) Gather(_ child.None, r *roce.QPN) error {
 	return m.burst.qp.Ready(0)
 }
 
-// Gathered returns how many datagrams have come, when all have, or none for long.
+// Gathered waits until all datagrams have arrived, or none has for some time, and returns their number.
 func (m *Member) Gathered(_ child.None, r *int) error {
 	for *r < burst*bursts {
 		ctx, cancel := context.WithTimeout(context.Background(), patience/4)
@@ -75,7 +75,7 @@ func (m *Member) Gathered(_ child.None, r *int) error {
 	return nil
 }
 
-// Burst sends a burst to each of the queue pairs, in turn, and waits until it is sent.
+// Burst sends a burst to all queue pairs, one datagram to each in turn, and waits until it is sent.
 func (m *Member) Burst(to []roce.QPN, r *time.Duration) error {
 	if err := m.openBurst(); err != nil {
 		return err
@@ -110,9 +110,10 @@ func (m *Member) Burst(to []roce.QPN, r *time.Duration) error {
 	return nil
 }
 
-// Bursts of datagrams between processes on one address lose none, though they are more than waits between
-// them. A process that is stopped loses its own, and holds up those of others for a moment only. So would
-// one that gets no processor for so long: the test runs beside no others.
+// No datagram of a burst between processes on one address is lost, although a burst is larger than the
+// queue between them. A stopped process loses its own datagrams, and delays those of others only shortly.
+// The same would happen to a process that gets no processor for so long, so the test does not run in
+// parallel with others.
 func TestBurst(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped %v", stopped), func(t *testing.T) {

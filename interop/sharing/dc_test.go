@@ -18,7 +18,7 @@ import (
 	"github.com/goroce/roce/interop/child"
 )
 
-// Target is a target of the dynamically connected service in a process, as initiators name it.
+// Target is a DC target in a process, with the values that initiators need.
 type Target struct {
 	Failure
 	Addr netip.Addr
@@ -35,7 +35,7 @@ const (
 // servedTarget is the target of a member.
 type servedTarget struct {
 	*roce.DCT
-	region *roce.MR // a word that initiators count in, and room for the data of each
+	region *roce.MR // a word to which initiators add, and room for the data of each
 }
 
 // Serve makes a target for some initiators.
@@ -67,26 +67,27 @@ func (m *Member) Serve(initiators int, r *Target) error {
 	return nil
 }
 
-// Served is what a target says in the end.
+// Served has the results of a target.
 type Served struct {
 	Count      uint64 // in the word
 	Violations uint64
 }
 
-// Visitors says what the initiators have left.
+// Visitors returns the results of the member's target.
 func (m *Member) Visitors(_ child.None, r *Served) error {
 	r.Count, r.Violations = m.target.region.Load64(0), m.target.Query().KeyViolations
 	return nil
 }
 
-// Visit says which targets an initiator goes to, and which of the initiators it is.
+// Visit has the targets of an initiator, and the number of the initiator.
 type Visit struct {
 	To     []Target
 	Place  int
 	Rounds int
 }
 
-// Visit goes to targets in turn: a WRITE, a READ of the same, and an addition. Then it connects with another key.
+// Visit accesses the targets in turn: a WRITE, a READ of the same memory, and a FETCH_ADD. At the end it tries a
+// wrong access key.
 func (m *Member) Visit(v Visit, r *Failure) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -123,12 +124,12 @@ func (m *Member) visit(ctx context.Context, v *Visit) error {
 	}
 	status, err := i.do(ctx, 0, &roce.SendWR{Opcode: roce.Write, DCKey: dcKey + 1})
 	if err != nil || status != roce.StatusRemAccessErr {
-		return fmt.Errorf("with another key: %v, %v", status, err)
+		return fmt.Errorf("with a wrong key: %v, %v", status, err)
 	}
 	return nil
 }
 
-// visitor is an initiator, with a way to each target.
+// visitor is an initiator, with an address handle for each target.
 type visitor struct {
 	to     []Target
 	ways   []*roce.AH
@@ -171,8 +172,8 @@ func (i *visitor) do(ctx context.Context, to int, wr *roce.SendWR) (roce.Status,
 	return wc.Status, err
 }
 
-// Initiators and targets of the dynamically connected service in processes that share two addresses: each
-// initiator goes to all targets in turn, to those of its own address, which are in other processes, too.
+// DC initiators and targets in processes that share two addresses: each initiator accesses all targets in turn,
+// also those in other processes on its own address.
 func TestDC(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		rounds := pick(3, 100)
@@ -202,7 +203,7 @@ func TestDC(t *testing.T) {
 			if want := uint64(rounds * len(all)); got.Count != want {
 				t.Errorf("target %d: %d additions, want %d", i, got.Count, want)
 			}
-			if i == 0 && got.Violations < uint64(len(all)) { // a REJECT that is lost counts again
+			if i == 0 && got.Violations < uint64(len(all)) { // if a REJECT is lost, the target counts the repeated CONNECT, too
 				t.Errorf("%d key violations, want one of each initiator", got.Violations)
 			}
 		}

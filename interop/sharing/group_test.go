@@ -30,7 +30,7 @@ const (
 	datagrams = 64
 )
 
-// Attach makes a member hear a group; the zero address: it only sends.
+// Attach makes a member join a group. With the zero address it joins none, and only sends.
 func (m *Member) Attach(group netip.Addr, r *Failure) error {
 	*r = failure(m.attach(group))
 	return nil
@@ -70,7 +70,7 @@ func (m *Member) attach(group netip.Addr) error {
 	return m.group.qp.AttachMulticast(bth.GIDFrom(group))
 }
 
-// collect notes what comes.
+// collect records the received datagrams.
 func (g *groupQP) collect() {
 	for {
 		wc, err := g.qp.RecvCQ().Next(context.Background())
@@ -104,7 +104,7 @@ func (m *Member) Cast(c Cast, r *Failure) error {
 	return nil
 }
 
-// Heard returns what came so far.
+// Heard returns the datagrams received so far.
 func (m *Member) Heard(_ child.None, r *[]string) error {
 	m.group.mu.Lock()
 	defer m.group.mu.Unlock()
@@ -112,8 +112,8 @@ func (m *Member) Heard(_ child.None, r *[]string) error {
 	return nil
 }
 
-// A datagram to a group reaches each process that has joined it once: those of the host of the
-// sender, with one queue and with several, and those of another host.
+// A datagram to a group reaches each process that has joined the group exactly once: processes on
+// the host of the sender, with one queue and with several, and processes on another host.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"udp", "raw"} {
@@ -138,8 +138,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// cast has processes join groups and send to them, as deaf ones do that have joined none, and
-// checks what they hear.
+// cast makes processes join groups, makes them and the deaf processes, which join none, send to the
+// groups, and checks the received datagrams.
 func cast(t *testing.T, all []*process, deaf ...*process) {
 	t.Helper()
 	members := func(group netip.Addr) {
@@ -178,20 +178,20 @@ func cast(t *testing.T, all []*process, deaf ...*process) {
 			got := heard(p)
 			missed := slices.DeleteFunc(slices.Clone(want), func(text string) bool { return slices.Contains(got, text) })
 			if len(missed) > 0 {
-				return fmt.Sprintf("process %d has not heard %q", p.pid, missed)
+				return fmt.Sprintf("process %d has not received %q", p.pid, missed)
 			}
 			return ""
 		})
 	}
-	time.Sleep(100 * time.Millisecond) // for what comes twice
+	time.Sleep(100 * time.Millisecond) // a second copy would arrive in this time
 	for i, p := range all {
 		if got := heard(p); !slices.Equal(got, want) {
-			t.Errorf("process %d, %d of %d: heard\n\t%q, want\n\t%q", p.pid, i, len(all), got, want)
+			t.Errorf("process %d, %d of %d: received\n\t%q, want\n\t%q", p.pid, i, len(all), got, want)
 		}
 	}
 	for _, p := range deaf {
 		if got := heard(p); len(got) > 0 {
-			t.Errorf("who has joined no group heard %q", got)
+			t.Errorf("a process that has joined no group received %q", got)
 		}
 	}
 }

@@ -15,12 +15,12 @@ import (
 )
 
 // Processes are killed, the keeper more often than others, and replaced, while all transfer data.
-// Nobody but their peers notices. Those are told soon.
+// Only connections of killed processes end, and their peers learn it soon.
 func TestKill(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		n, lasts := pick(3, 6), pick(3*time.Second, *killing)
 		if *long && a.do != nil {
-			lasts /= 4 // the beds differ little in this
+			lasts /= 4 // this test is nearly the same on all beds
 		}
 		end := time.Now().Add(lasts)
 		rng := rand.New(rand.NewPCG(1, uint64(serial.Add(1))))
@@ -31,7 +31,7 @@ func TestKill(t *testing.T) {
 		for _, p := range r.all {
 			r.connect(p)
 		}
-		elder := r.all[0] // is never killed
+		elder := r.all[0] // never killed
 		var before, after Vitals
 		elder.call("Vitals", nil, &before)
 		var worst, told time.Duration
@@ -51,7 +51,7 @@ func TestKill(t *testing.T) {
 		elder.call("Vitals", nil, &after)
 		t.Logf("%d processes killed; at worst a new connection took %v, and a peer was told after %v; the eldest process: %d descriptors, %d goroutines, %d KB, then %d, %d, %d KB",
 			kills, worst, told, before.Descriptors, before.Goroutines, before.Heap>>10, after.Descriptors, after.Goroutines, after.Heap>>10)
-		if *long && worst > time.Second { // a long run is for a machine that has nothing else to do
+		if *long && worst > time.Second { // a long run needs a machine without other load
 			t.Errorf("a new connection took %v", worst)
 		}
 		r.vitals(elder, after)
@@ -61,7 +61,8 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// quiet is after how long without a message a connection hangs. Who has no processor for a while is quiet for less.
+// quiet is the time without a message after which a connection counts as hanging. It is longer than a process may
+// have to wait for a processor.
 const quiet = 20 * time.Second
 
 // room has the processes of TestKill.
@@ -73,7 +74,7 @@ type room struct {
 	ports uint16
 }
 
-// enter starts a process that echoes.
+// enter starts a process with an echo service.
 func (r *room) enter(at int) *process {
 	p := r.sides[at].member(r.t)
 	r.ports++
@@ -82,8 +83,8 @@ func (r *room) enter(at int) *process {
 	return p
 }
 
-// connect keeps connections of a process to one on its address, and one on the other, and of
-// another process to it.
+// connect makes permanent connections between a process and others: one process on its own address and one on the
+// other address, in both directions.
 func (r *room) connect(p *process) {
 	for _, there := range []bool{true, false} {
 		q := r.other(p, there)
@@ -116,7 +117,7 @@ func (r *room) other(p *process, same bool) *process {
 	return list[r.rng.IntN(len(list))]
 }
 
-// victim picks who is killed: a keeper every other time.
+// victim picks the process to kill: every other time a keeper.
 func (r *room) victim(elder *process) *process {
 	for {
 		p := r.all[r.rng.IntN(len(r.all))]
@@ -132,7 +133,7 @@ func (r *room) victim(elder *process) *process {
 	}
 }
 
-// reach returns how long it takes to connect to a process on an address.
+// reach returns the time for connecting to a process on an address.
 func (r *room) reach(s side) time.Duration {
 	began := time.Now()
 	for _, q := range r.all {
@@ -144,8 +145,8 @@ func (r *room) reach(s side) time.Duration {
 	return time.Since(began)
 }
 
-// check waits until the peers of a process that was killed know of it, and checks that all other
-// connections go on. It returns how long after the kill the peers knew.
+// check waits until the connections of the peers of a killed process have ended, and checks that all other
+// connections work. It returns the time from the kill to that end.
 func (r *room) check(victim *process, killed time.Time) time.Duration {
 	r.t.Helper()
 	eventually(r.t, func() string {
@@ -172,7 +173,7 @@ func (r *room) alive(pid int) bool {
 	return slices.ContainsFunc(r.all, func(p *process) bool { return p.pid == pid })
 }
 
-// states are the connections of a process.
+// states returns the states of the connections of a process.
 func (p *process) states() []State {
 	p.t.Helper()
 	var s States
@@ -180,14 +181,15 @@ func (p *process) states() []State {
 	return append(s.Dialed, s.Served...)
 }
 
-// vitals checks that the eldest process has kept nothing of those that have gone: it has not
-// many more descriptors than a young one.
+// vitals checks that the oldest process keeps nothing of processes that have ended: it must not have
+// many more descriptors, goroutines and memory than a new one.
 func (r *room) vitals(elder *process, v Vitals) {
 	r.t.Helper()
 	young := r.all[len(r.all)-1]
 	var y Vitals
 	young.call("Vitals", nil, &y)
-	// A process has a socket for each place that it has ever passed packets to. In a long run that is all.
+	// A process keeps a socket for each slot to which it has ever passed packets. In a long run these are all
+	// slots.
 	if v.Descriptors > y.Descriptors+pick(10, share.Slots) {
 		r.t.Errorf("the eldest process has %d descriptors, the youngest %d", v.Descriptors, y.Descriptors)
 	}
@@ -199,8 +201,8 @@ func (r *room) vitals(elder *process, v Vitals) {
 	}
 }
 
-// A keeper that is stopped keeps nobody from transferring data or connecting. Who wants a place
-// or a port is told whom it waits for, and gets it when the keeper goes on.
+// While the keeper is stopped, other processes can transfer data and connect. A process that needs a slot
+// or a port gets an error that names the keeper, and gets the slot or port after the keeper continues.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	a := loopback()
@@ -243,7 +245,7 @@ func TestStop(t *testing.T) {
 	h = Held{}
 	holding := p.Go("Hold", Port{firstPort + 2}, &h)
 	time.Sleep(100 * time.Millisecond)
-	keeper.kill() // and who waits need not wait any longer
+	keeper.kill() // the waiting process then gets its slot or port
 	<-opening.Done
 	<-holding.Done
 	if h.Text != "" {
@@ -254,8 +256,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A process that is stopped takes over no office. Those that are there do; who comes when there
-// is nobody else waits for it, and is told so in the end.
+// A stopped process does not become the keeper; a running one does. If all processes are stopped, a new process
+// waits for them, and at last gets an error that says so.
 func TestHeirStopped(t *testing.T) {
 	t.Parallel()
 	a := loopback()

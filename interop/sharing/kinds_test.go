@@ -10,7 +10,8 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// Processes whose devices have several queues, or are polled, share an address with others.
+// Processes whose devices have several queues, or are polled by the program, share an address with
+// others.
 func TestKinds(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		var all []*process
@@ -27,7 +28,7 @@ func TestKinds(t *testing.T) {
 			}
 			return to
 		}, 2)
-		all[1].kill() // of several queues
+		all[1].kill() // its device has several queues
 		q := a.member(t, func(o *Open) { o.Queues = 3 })
 		q.echo(firstPort + 100)
 		all[4].exchange(Exchange{To: []string{q.at()}, Conns: 6, Messages: 5, Size: 5000})
@@ -40,13 +41,13 @@ type Pick struct {
 	Count int
 }
 
-// Picked is what came of it.
+// Picked is the result of Pick.
 type Picked struct {
 	Failure
 	Ports []uint16
 }
 
-// Pick makes listeners of rdma_cm whose ports are picked.
+// Pick makes listeners of rdma_cm with port 0, for which rdmacm picks ports.
 func (m *Member) Pick(a Pick, r *Picked) error {
 	r.Failure = failure(func() error {
 		if m.host == nil {
@@ -74,7 +75,7 @@ func (m *Member) Pick(a Pick, r *Picked) error {
 	return nil
 }
 
-// The ports that package rdmacm picks in one process are not those of another.
+// Package rdmacm picks different ports in different processes.
 func TestPickedPorts(t *testing.T) {
 	t.Parallel()
 	a := loopback()
@@ -95,7 +96,7 @@ func TestPickedPorts(t *testing.T) {
 	}
 }
 
-// Register registers memory so often, and says what the keys are.
+// Register registers memory n times, and returns the keys.
 func (m *Member) Register(n int, keys *[]roce.RKey) error {
 	pd, b := m.dev.AllocPD(), make([]byte, 1)
 	for range n {
@@ -108,8 +109,8 @@ func (m *Member) Register(n int, keys *[]roce.RKey) error {
 	return nil
 }
 
-// No two processes on an address have the same memory keys. Random ones would meet in their numbers a
-// hundred times.
+// No two processes on an address have the same memory keys. Independent random keys would collide
+// about a hundred times.
 func TestKeys(t *testing.T) {
 	each(t, func(t *testing.T, a, _ side) {
 		owner := map[roce.RKey]int{}

@@ -30,7 +30,8 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// childEnv makes the program a member: a process that does what a test asks it to.
+// childEnv is the environment variable that makes the program a member: a process whose methods the
+// test calls.
 const childEnv = "ROCE_SHARING_CHILD"
 
 func TestMain(m *testing.M) {
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Member is a process with a device. Its methods are called by the test.
+// Member is a process with a device. The test calls its methods.
 type Member struct {
 	mu       sync.Mutex
 	dev      *roce.Device
@@ -61,10 +62,10 @@ type Member struct {
 	host     *rdmacm.Host
 	target   *servedTarget
 	kept     map[int]*kept
-	served   []*kept // the other ends
+	served   []*kept // connections that other members have dialed
 }
 
-// Failure is an error on its way to the test.
+// Failure is an error that is passed to the test.
 type Failure struct {
 	Text  string
 	Errno syscall.Errno
@@ -78,18 +79,18 @@ func failure(err error) (f Failure) {
 	return f
 }
 
-// Open says what a member opens.
+// Open describes the device that a member opens.
 type Open struct {
-	Addr      netip.Addr // the device's; of an interface the one that is used
-	Interface string     // empty: the address alone
+	Addr      netip.Addr // of the device; of an interface the address that is used
+	Interface string     // empty: the device is opened by its address
 	Driver    string
 	Queues    int
 	Polled    bool
 	Exclusive bool
-	Loss      float64 // of what is sent
+	Loss      float64 // share of sent packets that are dropped
 }
 
-// Opened is what came of it.
+// Opened is the result of Open.
 type Opened struct {
 	Failure
 	Slots []share.Slot
@@ -138,15 +139,15 @@ func (m *Member) Close(child.None, *child.None) error {
 	return m.dev.Close()
 }
 
-// config is that of all connections.
+// config is the configuration of all connections.
 var config = message.Config{MaxMessage: maxMessage + header, Depth: 4, Transfers: 1, Backlog: 2048, Linger: time.Second}
 
 const (
-	header     = 8       // who dialed, if the connection is kept
-	maxMessage = 8 << 10 // behind the header
+	header     = 8       // bytes with the pid of the dialing process, if the connection is kept
+	maxMessage = 8 << 10 // bytes after the header
 )
 
-// Echo listens, and sends back what it gets.
+// Echo listens, and returns the messages it receives.
 func (m *Member) Echo(port uint16, r *Failure) (err error) {
 	l, err := message.Listen(m.dev, netip.AddrPortFrom(m.local, port).String(), config)
 	if *r = failure(err); err != nil {
@@ -188,18 +189,18 @@ func (m *Member) echo(c *message.Conn) {
 	}
 }
 
-// Exchange says what a member sends to the listeners of others, which send it back.
+// Exchange describes the messages that a member exchanges with the echo services of others.
 type Exchange struct {
 	To       []string
 	Conns    int // for each of them
 	Messages int // of each connection
 	Size     int
-	Patience time.Duration // in all
+	Patience time.Duration // time limit for all together
 }
 
-// Exchanged is what came of it.
+// Exchanged is the result of Exchange.
 type Exchanged struct {
-	Conns    int // that did it all
+	Conns    int // connections that have exchanged all messages
 	Dialed   time.Duration
 	Took     time.Duration
 	Failures []string // the first ones
@@ -248,7 +249,7 @@ func (m *Member) Exchange(a Exchange, r *Exchanged) error {
 	return nil
 }
 
-// pattern makes messages that are all different.
+// pattern makes messages, each with different contents.
 type pattern struct {
 	conn      int
 	out, back []byte
@@ -260,7 +261,7 @@ func newPattern(conn, size, from int) *pattern {
 	return p
 }
 
-// exchange sends message k, and compares what comes back.
+// exchange sends message k, and compares it with the message that comes back.
 func (p *pattern) exchange(ctx context.Context, c *message.Conn, k int) error {
 	x := uint32(os.Getpid())*2654435761 ^ uint32(p.conn)<<20 ^ uint32(k)*40503
 	for i := header; i < len(p.out); i++ {
@@ -280,7 +281,7 @@ func (p *pattern) exchange(ctx context.Context, c *message.Conn, k int) error {
 	return nil
 }
 
-// kept is a connection that goes on until something ends it.
+// kept is a permanent connection: it exchanges messages until it ends.
 type kept struct {
 	conn *message.Conn
 	mu   sync.Mutex
@@ -296,7 +297,7 @@ type state struct {
 	Err      string
 }
 
-// State is what becomes of a connection that is kept.
+// State is the state of a permanent connection.
 type State = state
 
 func (k *kept) note(err error) {
@@ -317,14 +318,14 @@ func (k *kept) now() state {
 	return s
 }
 
-// Keep says to whom a member keeps a connection.
+// Keep is the destination of a permanent connection.
 type Keep struct {
 	To   string
 	Peer int
 	Size int
 }
 
-// Keep connects to a listener and exchanges messages with it until the connection is over.
+// Keep connects to a listener and exchanges messages with it until the connection ends.
 func (m *Member) Keep(a Keep, r *Failure) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 	defer cancel()
@@ -351,12 +352,13 @@ func (m *Member) Keep(a Keep, r *Failure) error {
 	return nil
 }
 
-// States are the connections of a member.
+// States has the states of the permanent connections of a member: those it has dialed, and those of
+// its echo service.
 type States struct {
 	Dialed, Served []State
 }
 
-// States says what became of the connections that are kept, and of their other ends here.
+// States returns the states of the permanent connections.
 func (m *Member) States(_ child.None, r *States) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -369,14 +371,14 @@ func (m *Member) States(_ child.None, r *States) error {
 	return nil
 }
 
-// Vitals is what a process has.
+// Vitals is the resource use of a process.
 type Vitals struct {
 	Descriptors, Goroutines int
 	Heap                    uint64
 	Shared                  share.Stats
 }
 
-// Vitals says what the process has.
+// Vitals returns the resource use of the process.
 func (m *Member) Vitals(_ child.None, r *Vitals) error {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -392,13 +394,13 @@ func (m *Member) Vitals(_ child.None, r *Vitals) error {
 	return nil
 }
 
-// Pester says which keeper is pestered, and by how many connections.
+// Pester is the address whose keeper gets idle connections, and their number.
 type Pester struct {
 	Key   string
 	Conns int
 }
 
-// Pester connects to a keeper, and says nothing.
+// Pester opens connections to a keeper, and sends nothing over them.
 func (m *Member) Pester(a Pester, _ *child.None) error {
 	for range a.Conns {
 		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: "@goroce/" + a.Key})
@@ -410,19 +412,19 @@ func (m *Member) Pester(a Pester, _ *child.None) error {
 	return nil
 }
 
-// Port says which port a member listens on; 0: any.
+// Port is the port on which a member listens; 0: any.
 type Port struct {
 	Port uint16
 }
 
-// Held is a listener that takes no request.
+// Held is the result of Hold.
 type Held struct {
 	Failure
 	Port uint16
 	Took time.Duration
 }
 
-// Hold listens on a port, for requests that nobody accepts.
+// Hold listens on a port, and accepts no request.
 func (m *Member) Hold(a Port, r *Held) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), patience/2)

@@ -15,8 +15,8 @@ import (
 	"github.com/goroce/roce/internal/share"
 )
 
-// Processes that open an address at the same time, while those that had it end or are killed,
-// all get places of it, and one keeper. They leave nothing.
+// Processes open an address at the same time, while earlier processes end or are killed.
+// All get slots, and one of them is the keeper. When they have ended, nothing is left.
 func TestStartTogether(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		n, rounds := pick(10, 32), pick(9, 100)
@@ -24,7 +24,7 @@ func TestStartTogether(t *testing.T) {
 			n, rounds = 4, 3
 		}
 		if *long && a.do != nil {
-			rounds /= 4 // the beds differ little in this
+			rounds /= 4 // this test is nearly the same on all beds
 		}
 		idle := func() (list []*process) {
 			for range n {
@@ -62,8 +62,8 @@ func TestStartTogether(t *testing.T) {
 	})
 }
 
-// openTogether has idle processes open their devices, and checks who has which place. It returns
-// how long the slowest took.
+// openTogether makes processes open their devices at the same time, and checks that their slots
+// differ. It returns the time of the slowest.
 func openTogether(t *testing.T, a side, list []*process) (slowest time.Duration) {
 	t.Helper()
 	taken := map[share.Slot]int{}
@@ -91,7 +91,7 @@ func openTogether(t *testing.T, a side, list []*process) (slowest time.Duration)
 	if len(taken) != len(list) {
 		t.Errorf("%d processes have %d places", len(list), len(taken))
 	}
-	eventually(t, func() string { // those of before may be leaving
+	eventually(t, func() string { // the keeper of the last round may not have ended yet
 		if k := a.keeper(); !slices.ContainsFunc(list, func(p *process) bool { return p.pid == k }) {
 			return fmt.Sprintf("the keeper is process %d, none of those that have places", k)
 		}
@@ -103,16 +103,16 @@ func openTogether(t *testing.T, a side, list []*process) (slowest time.Duration)
 	return slowest
 }
 
-// isSlot tells the name of a slot's socket, and of a connection with the keeper, from the
-// keeper's own: that is the only one that listens.
+// isSlot reports whether a socket is not the keeper's own, but that of a slot or of a connection
+// with the keeper. Only the keeper's own socket listens.
 func isSlot(line string) bool {
 	var num, refs, protocol, flags, kind, state, inode string
 	fmt.Sscan(line, &num, &refs, &protocol, &flags, &kind, &state, &inode)
 	return flags != "00010000" // __SO_ACCEPTCON
 }
 
-// There is a number of places. Who finds none is told so, and gets the place of a process that
-// was killed.
+// The number of slots is limited. A process that finds no free slot gets an error. It gets the slot
+// of a process that was killed.
 func TestPlacesRunOut(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		queues := func(n int) func(*Open) { return func(o *Open) { o.Queues = n } }
@@ -133,8 +133,8 @@ func TestPlacesRunOut(t *testing.T) {
 	})
 }
 
-// A port has one listener among all processes, until that closes it or dies. Ports that are
-// picked differ.
+// A port has one listener among all processes, until its process closes it or dies. Ports that are
+// chosen for port 0 differ.
 func TestListeners(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		list := a.members(t, 4)
@@ -176,7 +176,8 @@ func TestListeners(t *testing.T) {
 	})
 }
 
-// A process that wants an address for itself gets it when nobody has it, and keeps others away.
+// A process can open an address exclusively if no process has it, and then no other process can
+// open it.
 func TestExclusive(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		alone := func(o *Open) { o.Exclusive = true }
@@ -189,7 +190,8 @@ func TestExclusive(t *testing.T) {
 	})
 }
 
-// The processes of one user share an address. Those of another one are told whose it is.
+// Only processes of one user share an address. A process of another user gets an error that names
+// the user.
 func TestUsers(t *testing.T) {
 	if unix.Geteuid() != 0 {
 		t.Skip("needs root, to start processes of other users")

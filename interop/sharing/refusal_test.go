@@ -13,7 +13,7 @@ import (
 	"github.com/goroce/roce/cm"
 )
 
-// GiveUp asks for a connection, which nobody accepts, and does not wait for it.
+// GiveUp requests a connection, which is not accepted, and gives up after a short time.
 func (m *Member) GiveUp(to string, r *Failure) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -22,13 +22,14 @@ func (m *Member) GiveUp(to string, r *Failure) error {
 	return nil
 }
 
-// Waiting is what a listener of Hold has.
+// Waiting is the state of a listener of Hold.
 type Waiting struct {
-	Rejections uint64 // that the process has received
-	Request    bool   // one waits to be accepted
+	Rejections uint64 // REJs that the process has received
+	Request    bool   // a request waits to be accepted
 }
 
-// Waiting says what came for the first listener of Hold, once more rejections have come than before.
+// Waiting returns the state of the first listener of Hold, once the process has received more than
+// before REJs.
 func (m *Member) Waiting(before uint64, r *Waiting) error {
 	r.Rejections = m.dev.Counters().CM.Received[cm.AttrREJ-cm.AttrREQ]
 	if r.Rejections <= before {
@@ -43,8 +44,9 @@ func (m *Member) Waiting(before uint64, r *Waiting) error {
 	return nil
 }
 
-// A peer that gives up a request before it is answered knows no communication ID that would say
-// for which process its REJ is. The one that has the request gets it, wherever it is.
+// If a peer gives up a request before it is answered, its REJ has no communication ID that
+// identifies the destination process. The process that has the request must nevertheless receive the
+// REJ.
 func TestRefusalOfNobody(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		list := append(a.members(t, 3), b.member(t), a.member(t))

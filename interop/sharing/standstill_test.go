@@ -12,8 +12,8 @@ import (
 	"github.com/goroce/roce/interop/quota"
 )
 
-// A process that has no processor for a while is neither gone nor behind a network that loses packets: its connections go
-// on when it does, on its own address and with others, and every message comes back as it was sent.
+// A process that gets no processor for some time does not lose its connections: they continue when the process
+// continues, on its own address and with other addresses, and every message comes back unchanged.
 func TestStandstill(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		all := crowd(t, a, b)
@@ -21,15 +21,15 @@ func TestStandstill(t *testing.T) {
 			before := states(all)
 			p := all[round%len(all)]
 			p.signal(syscall.SIGSTOP)
-			time.Sleep(100 * time.Millisecond) // about as long as a turn of others may take
+			time.Sleep(100 * time.Millisecond) // about as long as other processes may use the processor
 			p.signal(syscall.SIGCONT)
 			goOn(t, all, before, 2)
 		}
 	})
 }
 
-// A process with a quota of processor time, as a container has one, stands still in most periods. Its connections are
-// slow, and nothing else.
+// A process with a quota of processor time, like a container, is stopped in most periods. Its connections are
+// slow, but work.
 func TestQuota(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		all := crowd(t, a, b)
@@ -47,7 +47,7 @@ func TestQuota(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n < 10 {
-				return fmt.Sprintf("process %d has stood still %d times", p.pid, n)
+				return fmt.Sprintf("process %d was stopped %d times", p.pid, n)
 			}
 			return ""
 		})
@@ -84,7 +84,7 @@ func states(all []*process) (list [][]State) {
 	return list
 }
 
-// goOn waits until each connection has exchanged some more messages than before. None may be over.
+// goOn waits until each connection has exchanged some more messages than before. No connection may have ended.
 func goOn(t *testing.T, all []*process, before [][]State, more int) {
 	t.Helper()
 	eventually(t, func() string {
@@ -94,7 +94,7 @@ func goOn(t *testing.T, all []*process, before [][]State, more int) {
 				case s.Over:
 					t.Fatalf("process %d: %+v", all[i].pid, s)
 				case k < len(before[i]) && s.Messages < before[i][k].Messages+more:
-					return fmt.Sprintf("process %d: nothing goes on: %+v", all[i].pid, s)
+					return fmt.Sprintf("process %d: no progress: %+v", all[i].pid, s)
 				}
 			}
 		}

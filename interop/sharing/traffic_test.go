@@ -10,8 +10,8 @@ import (
 
 const firstPort = 7000
 
-// Processes on one address have connections to processes on another, in both directions, while
-// packets get lost, and among themselves.
+// Processes on one address have connections with processes on another address, in both directions,
+// with lost packets, and with each other.
 func TestTraffic(t *testing.T) {
 	each(t, func(t *testing.T, a, b side) {
 		n, conns := pick(5, 16), pick(4, 4)
@@ -44,7 +44,8 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// report has each process exchange messages with those that to names.
+// report makes each process exchange messages with the processes that to returns, and logs the
+// results.
 func report(t *testing.T, all []*process, to func(i int, p *process) []string, conns int) {
 	t.Helper()
 	index := map[*process]int{}

@@ -23,8 +23,8 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// bed is two namespaces joined by a veth pair: this process is in one of them, the peer
-// in the other.
+// bed is the test bed: two namespaces joined by a veth pair. This process opens devices in one of
+// them, the peer runs in the other.
 type bed struct{ near, far netns.Netns }
 
 const device = "veth0"
@@ -60,7 +60,7 @@ func newBed(ctx context.Context) (b *bed, err error) {
 	return b, b.carrier(ctx)
 }
 
-// carrier waits until the kernel has taken note of the link.
+// carrier waits until the kernel reports the link as up.
 func (b *bed) carrier(ctx context.Context) error {
 	for _, n := range []netns.Netns{b.near, b.far} {
 		err := n.Do(func() error {
@@ -114,7 +114,7 @@ func openHere(driver string, clean bool, seed uint64) (*roce.Device, error) {
 	return roce.OpenInterface(device, c)
 }
 
-// sides are the two ends of the pair, both of this process.
+// sides opens devices at both ends of the pair, in this process.
 func (b *bed) sides(driver string, seed uint64) sides {
 	return func(clean bool) (verbs.Node, verbs.Node, error) {
 		seed += 2
@@ -140,7 +140,7 @@ func (b *bed) start(driver string) (*process, error) {
 	p.cmd.Env = append(os.Environ(), peerVariable+"="+driver)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if p.in, err = p.cmd.StdinPipe(); err != nil { // it ends when this is closed, or when we do
+	if p.in, err = p.cmd.StdinPipe(); err != nil { // the peer ends when this is closed, or when this process ends
 		return nil, err
 	}
 	out, err := p.cmd.StdoutPipe()
@@ -155,12 +155,13 @@ func (b *bed) start(driver string) (*process, error) {
 	defer late.Stop()
 	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
 		p.kill()
-		return nil, fmt.Errorf("the peer does not come up: %q, %w", line, err)
+		return nil, fmt.Errorf("the peer has not started: %q, %w", line, err)
 	}
 	return p, nil
 }
 
-// rest asks the peer whether it is as it was before its connections, which are over.
+// rest asks the peer, after its connections have ended, whether it uses no more resources than
+// before.
 func (p *process) rest() error {
 	late := time.AfterFunc(time.Minute, func() { p.cmd.Process.Kill() })
 	defer late.Stop()
@@ -182,13 +183,13 @@ func (p *process) kill() {
 	p.cmd.Wait()
 }
 
-// end lets the peer end by itself.
+// end makes the peer end by itself, and waits for that.
 func (p *process) end() error {
 	p.in.Close()
 	late := time.AfterFunc(time.Minute, func() { p.cmd.Process.Kill() })
 	defer late.Stop()
 	if err := p.cmd.Wait(); err != nil {
-		return errors.Join(errors.New("the peer does not end well"), err)
+		return errors.Join(errors.New("the peer has not ended properly"), err)
 	}
 	return nil
 }

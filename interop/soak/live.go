@@ -18,10 +18,10 @@ import (
 	"github.com/goroce/roce/rsocket"
 )
 
-// patience is how long anything may take: the machine may stand still for a while.
+// patience is the time limit for each step. The machine may be suspended for some time.
 const patience = 60 * time.Second
 
-// live is what needs a peer that is a process of its own.
+// live runs the tests that need a peer in a separate process.
 func (s *soak) live(ctx context.Context, driver string) (err error) {
 	d, err := open(s.bed.near, driver, false, s.rng.Uint64())
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *soak) live(ctx context.Context, driver string) (err error) {
 
 func at(port string) string { return net.JoinHostPort(peerIP, port) }
 
-// data is n bytes that differ from run to run.
+// data returns n random bytes.
 func (s *soak) data(n int) []byte {
 	b := make([]byte, n+8)
 	for i := 0; i < n; i += 8 {
@@ -82,7 +82,7 @@ func (s *soak) data(n int) []byte {
 	return b[:n]
 }
 
-// stream sends bytes through a socket and compares what comes back.
+// stream sends bytes through a socket and compares them with the bytes that come back.
 func (s *soak) stream(ctx context.Context, d *roce.Device) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -104,7 +104,7 @@ func (s *soak) stream(ctx context.Context, d *roce.Device) error {
 			return err
 		}
 		if !bytes.Equal(got, sent) {
-			return fmt.Errorf("%d bytes came back, %d were sent, or other ones", len(got), len(sent))
+			return fmt.Errorf("%d bytes came back, %d were sent, or the bytes differ", len(got), len(sent))
 		}
 		s.count.streams.Add(1)
 		s.count.connections.Add(1)
@@ -113,7 +113,7 @@ func (s *soak) stream(ctx context.Context, d *roce.Device) error {
 	return nil
 }
 
-// messages sends messages, several at a time, and compares what comes back.
+// messages sends messages, several at a time, and compares them with those that come back.
 func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -143,7 +143,7 @@ func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 				return err
 			}
 			if !bytes.Equal(room[:n], sent) {
-				return fmt.Errorf("as message %d of %d bytes, one of %d came back, or another one", i, len(sent), n)
+				return fmt.Errorf("message %d has %d bytes, the one that came back has %d, or other contents", i, len(sent), n)
 			}
 			s.count.messages.Add(1)
 			s.count.bytes.Add(int64(n))
@@ -159,7 +159,7 @@ func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 	return nil
 }
 
-// line is a connection on which numbered messages go there and back.
+// line is a connection on which numbered messages are sent and come back.
 type line struct {
 	conn       *roce.Conn
 	done       *roce.CQ
@@ -198,8 +198,8 @@ func number(b []byte, n uint64) {
 	}
 }
 
-// run sends messages until over is closed and all have come back: each once, in order,
-// and each completed once.
+// run sends messages until over is closed and all messages have come back. It checks that each
+// comes back once, in order, and that each send completes once.
 func (l *line) run(ctx context.Context, over <-chan struct{}) error {
 	want := make([]byte, numberedSize)
 	q := l.conn.QP()
@@ -247,12 +247,12 @@ func (l *line) run(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-// statusError is a completion that is no success.
+// statusError is the status of a completion with an error.
 type statusError cq.Status
 
 func (e statusError) Error() string { return cq.Status(e).String() }
 
-// lines run several lines while something happens, and then all must be well.
+// lines runs several lines during meanwhile, and checks that all end without an error.
 func (s *soak) lines(ctx context.Context, d *roce.Device, addr string, n int, meanwhile func() error) (err error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -274,7 +274,7 @@ func (s *soak) lines(ctx context.Context, d *roce.Device, addr string, n int, me
 	}
 	for _, l := range all {
 		if n := l.done.Poll(make([]roce.WC, 1)); n > 0 && err == nil {
-			err = errors.New("something completed when everything had")
+			err = errors.New("there is a completion after all work requests have completed")
 		}
 		s.count.messages.Add(int64(l.back))
 		s.count.bytes.Add(int64(l.back) * numberedSize)
@@ -289,7 +289,7 @@ func (s *soak) orderly(ctx context.Context, d *roce.Device) error {
 	return s.lines(ctx, d, at(verbsPort), 3, func() error { return pause(ctx, 500*time.Millisecond) })
 }
 
-// flap takes the link down under them. It is back before they give up.
+// flap takes the link down while lines are running. The link is up again before their retries end.
 func (s *soak) flap(ctx context.Context, d *roce.Device) error {
 	return s.lines(ctx, d, at(verbsPort), 2, func() error {
 		for range 2 {
@@ -314,8 +314,8 @@ func (s *soak) flap(ctx context.Context, d *roce.Device) error {
 	})
 }
 
-// readdress adds an address to each end, connects over the new ones, and takes them away
-// again. The lines over the old addresses notice nothing.
+// readdress adds an address to each end, connects over the new addresses, and removes them
+// again. The lines over the old addresses must not be affected.
 func (s *soak) readdress(ctx context.Context, d *roce.Device) error {
 	return s.lines(ctx, d, at(verbsPort), 1, func() error {
 		const near, far = "10.79.2.1", "10.79.2.2"
@@ -341,7 +341,7 @@ func (s *soak) readdress(ctx context.Context, d *roce.Device) error {
 	})
 }
 
-// awaitDial connects as soon as both devices have taken note of their addresses.
+// awaitDial connects as soon as both devices know their new addresses.
 func (s *soak) awaitDial(outer context.Context, d *roce.Device, addr string) error {
 	for end := time.Now().Add(patience); ; {
 		ctx, stop := context.WithTimeout(outer, 5*time.Second)
@@ -359,7 +359,7 @@ func (s *soak) awaitDial(outer context.Context, d *roce.Device, addr string) err
 	}
 }
 
-// killed kills the peer while it works. Each line must end with an error, in time.
+// killed kills the peer during a transfer. Each line must end with an error, in time.
 func (s *soak) killed(ctx context.Context, d *roce.Device, p *process) error {
 	ctx, stop := context.WithTimeout(ctx, 2*patience)
 	defer stop()
@@ -373,7 +373,7 @@ func (s *soak) killed(ctx context.Context, d *roce.Device, p *process) error {
 	err = pause(ctx, 100*time.Millisecond)
 	p.kill()
 	s.count.kills.Add(1)
-	// All that was sent may be acknowledged: only what is under way finds out that the
+	// All earlier requests may be acknowledged. Only a request in flight detects that the
 	// peer is dead.
 	l.conn.QP().PostSend(&roce.SendWR{Opcode: roce.Write})
 	var status statusError

@@ -1,19 +1,19 @@
 //go:build linux
 
-// Command soak runs everything for a long time, over each link in turn, on a network that
-// loses, doubles and reorders packets:
+// Command soak runs all operations for a long time, over each link in turn, on a network that
+// loses, duplicates and reorders packets:
 //
 //	go run ./interop/soak -duration 2h
 //	go run ./interop/soak -duration 2m -links raw -seed 7
 //
-// A round on a link is: each operation there is, by the tests of interop/conformance/suite;
-// streams and messages that come and go, by packages rsocket and message; a numbered
-// stream of SENDs whose link goes down and comes up again under it; a peer, a process of
-// its own, that is killed by SIGKILL; and addresses that are added and removed.
+// A round on a link consists of: every operation, by the tests of interop/conformance/suite;
+// streams and messages over short connections, by packages rsocket and message; a numbered
+// stream of SENDs during which the link goes down and up again; a peer in a separate
+// process that is killed by SIGKILL; and addresses that are added and removed.
 //
-// It fails on wrong data, on a completion that is missing or comes twice, if heap,
-// goroutines or descriptors grow from round to round, for which there are two rounds at
-// least, and if the peer has more of them than before its connections.
+// It fails on wrong data, and on a completion that is missing or comes twice. It also fails if
+// heap, goroutines or descriptors grow from round to round, for which it runs at least two rounds,
+// and if the peer has more of them than before its connections.
 package main
 
 import (
@@ -39,7 +39,7 @@ type options struct {
 	seed     uint64
 }
 
-// peerVariable, in the environment, makes the program the peer, over the link it names.
+// peerVariable is the environment variable that makes the program the peer; its value is the link.
 const peerVariable = "ROCE_SOAK_PEER"
 
 func main() {
@@ -60,8 +60,8 @@ func main() {
 func realMain() error {
 	o := options{}
 	links := flag.String("links", "raw,udp,xdp,mem", "`drivers`, in turn, separated by commas")
-	flag.DurationVar(&o.duration, "duration", 2*time.Minute, "how long; the round that is under way then is finished")
-	flag.Uint64Var(&o.seed, "seed", 1, "of all random choices")
+	flag.DurationVar(&o.duration, "duration", 2*time.Minute, "how long the test runs; it finishes the last round")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
@@ -69,7 +69,7 @@ func realMain() error {
 	o.links = strings.Split(*links, ",")
 	for _, link := range o.links {
 		if link != "mem" && !slices.Contains(roce.InterfaceDrivers(), link) {
-			return fmt.Errorf("-links: there is mem and %s, but no %q", strings.Join(roce.InterfaceDrivers(), ", "), link)
+			return fmt.Errorf("-links: %q is neither mem nor one of %s", link, strings.Join(roce.InterfaceDrivers(), ", "))
 		}
 	}
 	if os.Geteuid() != 0 && *links != "mem" {
@@ -112,7 +112,7 @@ func (o *options) soak(ctx context.Context, m *progress.Meter) error {
 		}
 	}()
 	end := s.began.Add(o.duration)
-	compared := false // growth, which takes a second round over one link at least
+	compared := false // whether growth was checked, for which a link needs a second round
 	for round := 0; !compared || time.Now().Before(end); round++ {
 		for i, link := range o.links {
 			if ctx.Err() != nil {

@@ -18,9 +18,9 @@ import (
 
 // The services of the peer.
 const (
-	streamPort  = "7001" // rsocket: sends back what it gets
-	messagePort = "7002" // message: the same
-	verbsPort   = "7003" // SENDs, which it checks and sends back
+	streamPort  = "7001" // package rsocket: sends all bytes back
+	messagePort = "7002" // package message: sends all messages back
+	verbsPort   = "7003" // SENDs: checks them and sends them back
 )
 
 // Messages of the verbs service.
@@ -29,8 +29,8 @@ const (
 	numberedDeep = 16
 )
 
-// peer is the life of the process at the other end, until its standard input ends. For
-// each line there it says whether it is at rest.
+// peer runs the process at the other end until its standard input ends. For
+// each line of input it prints whether it uses no more resources than at the beginning.
 func peer(driver string) error {
 	d, err := openHere(driver, false, 99)
 	if err != nil {
@@ -108,7 +108,7 @@ func echo(ctx context.Context, c *message.Conn) {
 	}
 }
 
-// numbered sends back each message it gets, in order.
+// numbered sends back each message it receives, in order.
 func numbered(ctx context.Context, d *roce.Device, r *roce.ConnRequest) {
 	done, err := d.CreateCQ(4 * numberedDeep)
 	if err != nil {
@@ -130,7 +130,7 @@ func numbered(ctx context.Context, d *roce.Device, r *roce.ConnRequest) {
 		if err != nil || wc.Status != cq.Success {
 			return
 		}
-		if !wc.Opcode.Recv() { // a send: its receive may be posted again
+		if !wc.Opcode.Recv() { // a send has completed: the receive with its buffer may be posted again
 			if c.QP().PostRecv(&roce.RecvWR{ID: wc.ID, SG: []roce.SGE{mr.SGE(int(wc.ID)*numberedSize, numberedSize)}}) != nil {
 				return
 			}
@@ -142,7 +142,7 @@ func numbered(ctx context.Context, d *roce.Device, r *roce.ConnRequest) {
 	}
 }
 
-// receives registers memory for twice the messages that are under way, and posts them.
+// receives registers memory for twice the messages in flight, and posts receives into it.
 func receives(q *roce.QP) (*roce.MR, error) {
 	mr, err := q.PD().RegMR(make([]byte, 2*numberedDeep*numberedSize), roce.LocalWrite)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/goroce/roce/link/mem"
 )
 
-// rates are what the network does to packets in each direction.
+// rates are the faults of the network in each direction.
 var rates = fault.Rates{Loss: 0.02, Dup: 0.02, Reorder: 0.02}
 
 // soak is a run.
@@ -32,7 +32,7 @@ type soak struct {
 	rng   *rand.Rand
 	began time.Time
 	tests []suite.Test
-	next  int // test
+	next  int // index of the next test
 	bed   *bed
 	meter *progress.Meter
 
@@ -40,7 +40,7 @@ type soak struct {
 	idle  usage
 }
 
-// usage is what this process needs when nothing is open.
+// usage is the resource use of this process when nothing is open.
 type usage struct {
 	heap        uint64
 	goroutines  int
@@ -53,7 +53,7 @@ func (s *soak) close() {
 	}
 }
 
-// say prints a line.
+// say prints a line with the counts.
 func (s *soak) say() {
 	c, u := &s.count, measure()
 	fmt.Fprintf(s.meter, "%8v  %d rounds, %d tests, %d connections, %d streams, %d messages, %d MiB verified, %d link flaps, %d peers killed, %d address changes; heap %d MiB, %d goroutines, %d descriptors\n",
@@ -68,14 +68,14 @@ func measure() usage {
 	return usage{m.HeapAlloc, runtime.NumGoroutine(), len(d)}
 }
 
-// How much more than after the first round is no leak: caches, and what a runtime keeps.
+// Growth since the first round that does not count as a leak: caches, and memory of the runtime.
 const (
 	moreHeap        = 16 << 20
 	moreGoroutines  = 2
 	moreDescriptors = 4
 )
 
-// checkGrowth compares what is in use between rounds with what it was after the first of
+// checkGrowth compares the resource use after a round with that after the first round over
 // each link.
 func (s *soak) checkGrowth(warm bool) error {
 	if warm {
@@ -87,7 +87,8 @@ func (s *soak) checkGrowth(warm bool) error {
 	return nil
 }
 
-// grown waits until what is in use is as it was.
+// grown waits until the resource use is no more than was. It returns an error if that takes too
+// long.
 func (was usage) grown() error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		runtime.GC()
@@ -102,7 +103,7 @@ func (was usage) grown() error {
 	}
 }
 
-// round does everything once over one link.
+// round runs all tests once over one link.
 func (s *soak) round(ctx context.Context, driver string, end time.Time) error {
 	defer s.count.rounds.Add(1)
 	if driver == "mem" {
@@ -121,7 +122,7 @@ func (s *soak) round(ctx context.Context, driver string, end time.Time) error {
 	return s.live(ctx, driver)
 }
 
-// sides opens the two sides of a test; a clean one on a network without faults.
+// sides opens the two sides of a test. For a clean test the network has no faults.
 type sides func(clean bool) (a, b verbs.Node, err error)
 
 // memSides are devices on a switch in the process.
@@ -160,7 +161,7 @@ func both(first, second func() (verbs.Node, error)) (a, b verbs.Node, err error)
 	return a, b, nil
 }
 
-// slice is how many tests a round takes of the suite; the next round goes on behind them.
+// slice is how many tests of the suite a round runs; the next round continues after them.
 const slice = 40
 
 // operations runs tests of the suite: each operation, with its data and completions
@@ -189,9 +190,9 @@ func (s *soak) operations(ctx context.Context, open sides, end time.Time) error 
 	return nil
 }
 
-// A responder in ERR is silent. If the NAK that it sent before gets lost, the requester
-// ends with RETRY_EXC_ERR and not with what the NAK says. A test that failed so is tried
-// again a few times.
+// A responder in ERR sends nothing. If the NAK that it has sent before is lost, the requester
+// ends with RETRY_EXC_ERR instead of the error of the NAK. A test that fails in this way is
+// repeated a few times.
 const (
 	nakLost   = "RETRY_EXC_ERR, want "
 	nakLosses = 4

@@ -3,10 +3,10 @@
 #
 # Boots the image of build.sh with eth0 on the existing TAP of the calling network
 # namespace. SOCKET becomes a UNIX socket that leads to the guest's agent. The
-# console goes to standard output. It becomes qemu: kill it to stop the guest.
+# console goes to standard output. The script ends in exec of qemu: kill the process to stop the guest.
 #
 # Environment: VM_MTU VM_IP4 VM_IP6 VM_MAC VM_MEM (MiB) VM_CPUS VM_CPU VM_ACCEL. Emulation
-# is the default because nested KVM cannot be relied on; VM_ACCEL=kvm is for those who have it.
+# is the default because nested KVM is often missing or unreliable; VM_ACCEL=kvm uses KVM.
 # VM_CARDS makes eth1 and so on: TAP,MAC,QUEUES for each. They use the kernel's DMA interface
 # (iommu_platform), without which virtio_net has no zero copy for AF_XDP.
 set -euo pipefail

@@ -29,7 +29,7 @@ newest_kernel() {
   esac | sort -V | tail -1
 }
 
-# fetch: the package of this system's release, as tree.
+# fetch: unpacks the package of this system's release, and sets tree.
 fetch() {
   local package
   package=$(newest_kernel || true)
@@ -49,8 +49,8 @@ fetch() {
   mv "$tree.new" "$tree"
 }
 
-# fetch_backport: the newest of a release that is not this system's, as tree. It comes in three
-# packages, with the kernel beside its modules.
+# fetch_backport: unpacks the newest kernel of another release, and sets tree. It comes in three
+# packages, one for the kernel and two for its modules.
 fetch_backport() {
   local at=$cache/kernels/backport-$series name
   "$here/release.sh" "$backports" "$at" "linux-"{binary,modules,base}"-${series//./\\.}\\.[0-9.]+\\+deb[0-9]+-amd64"
@@ -123,7 +123,7 @@ program() {
   done
 }
 
-# busybox supplies what nothing below does; its own ip and modprobe are no good here.
+# busybox supplies the other programs; its ip and modprobe lack features that the guest needs.
 cp "$(command -v busybox)" "$root/bin/busybox"
 for applet in $(busybox --list | grep -vxE 'busybox|ip|tc|modprobe|insmod|lsmod|rmmod|modinfo|depmod|sh'); do
   ln -s busybox "$root/bin/$applet"
@@ -133,7 +133,7 @@ program dash kmod stdbuf timeout ip tc rdma tcpdump ethtool \
   rping ucmatose mckey udaddy rstream riostream rdma_client rdma_server cmtime fi_info fi_pingpong \
   ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_atomic_bw ib_atomic_lat
 for name in modprobe insmod lsmod; do ln -sf kmod "$root/usr/bin/$name"; done
-ln -s /usr/bin/kmod "$root/sbin/modprobe" # the kernel calls this one
+ln -s /usr/bin/kmod "$root/sbin/modprobe" # the path at which the kernel calls modprobe
 ln -s /usr/bin/dash "$root/bin/sh"
 cp -L "$libs/libgcc_s.so.1" "$root$libs/"  # pthread_exit (rping) loads it
 stdbuf_lib=$(dpkg -L coreutils | grep 'libstdbuf.so$')
@@ -148,10 +148,10 @@ install -m755 "$here/init" "$root/init"
 install -m755 "$image"/*agent* "$root/usr/bin/"
 with_libs "$image/verbs-agent"
 
-# modules: those named and what modprobe would load with them.
+# modules: those in modules.txt, and those that modprobe would load with them.
 mkdir -p "$root/lib/modules/$release"
 cp "$tree/lib/modules/$release"/modules.* "$root/lib/modules/$release/"
-# Without the drivers of devices that no guest has depmod takes a fraction of the time.
+# Drivers of devices that no guest has are removed first, because depmod is then much faster.
 (cd "$tree/lib/modules/$release/kernel" &&
   rm -rf sound drivers/{media,iio,usb,hid,hwmon,input,platform,scsi,comedi,ata,mtd,watchdog,video,misc,i2c,md,gpu,leds} drivers/net/{wireless,ethernet,phy,usb,can})
 depmod -b "$tree" "$release"

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// withFiles makes an image in dir that is image with files added to its root file
-// system, by their paths in the guest. The kernel unpacks one archive behind the other.
+// withFiles makes an image in dir: a copy of image with files added to its root file system, by their
+// paths in the guest. It appends an archive, because the kernel unpacks several consecutive archives.
 func withFiles(dir, image string, files map[string]string) error {
 	if err := os.Symlink(filepath.Join(image, "vmlinuz"), filepath.Join(dir, "vmlinuz")); err != nil {
 		return err
@@ -69,8 +69,8 @@ type archive struct {
 	err error
 }
 
-// addParents adds a folder and those that it is in, unless they are known. The kernel leaves alone what
-// is there already.
+// addParents adds a folder and its parents, unless they are known. The kernel does not change folders
+// that exist already.
 func (a *archive) addParents(dir string, known map[string]bool) {
 	if known[dir] {
 		return

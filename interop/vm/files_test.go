@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// What is added comes behind what was there, in an archive that cpio reads.
+// withFiles keeps the archive of the image, and appends an archive that cpio can read.
 func TestWithFiles(t *testing.T) {
 	image, dir := t.TempDir(), t.TempDir()
 	file := filepath.Join(t.TempDir(), "x")
@@ -34,7 +34,7 @@ func TestWithFiles(t *testing.T) {
 	}
 	rest, ok := bytes.CutPrefix(b, []byte("first "))
 	if !ok {
-		t.Fatal("what was there is gone")
+		t.Fatal("the archive of the image has changed")
 	}
 	z, err := gzip.NewReader(bytes.NewReader(rest))
 	if err != nil {
@@ -46,7 +46,7 @@ func TestWithFiles(t *testing.T) {
 	}
 	cpio, err := exec.LookPath("cpio")
 	if err != nil {
-		t.Skip("no cpio here")
+		t.Skip("cpio is not installed")
 	}
 	cmd := exec.Command(cpio, "-t", "-v", "--quiet")
 	cmd.Stdin = bytes.NewReader(archive)

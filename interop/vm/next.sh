@@ -3,9 +3,9 @@
 #
 # Builds the verbs agent a second time, with the rdma-core of the Debian release
 # after this one, as OUT: libibverbs 44 of Debian 12 has no ibv_wr_flush. It is
-# linked statically, since the guest's libraries are Debian 12's, from packages that
-# are unpacked in CACHE and installed nowhere. Where they cannot be had it says so
-# and makes nothing.
+# linked statically, because the guest's libraries are those of Debian 12, from packages that
+# are unpacked in CACHE and not installed. If these packages are not available, the script prints a message
+# and builds nothing.
 set -euo pipefail
 cache=${1:?usage: next.sh CACHE OUT}
 out=${2:?}
@@ -15,7 +15,7 @@ packages=(libibverbs-dev libnl-3-dev libnl-route-3-dev libc6-dev linux-libc-dev)
 
 tree=$cache/rdma-core-$release
 if [[ ! -d $tree ]] && ! "$here/release.sh" "$release" "$tree" "${packages[@]}"; then
-  echo "next.sh: rdma-core of Debian $release cannot be had: FLUSH will not be tested with rxe as the requester" >&2
+  echo "next.sh: rdma-core of Debian $release is not available: FLUSH will not be tested with rxe as the requester" >&2
   exit 0
 fi
 

@@ -1,10 +1,10 @@
 #!/bin/bash
 # release.sh RELEASE FOLDER PATTERN…
 #
-# Unpacks packages of another release of Debian into FOLDER and installs none: for each
+# Unpacks packages of another release of Debian into FOLDER, without installing them: for each
 # PATTERN the newest package whose whole name matches this regular expression. They come
-# from the archive that apt has this release from. It fails, and leaves no FOLDER, if one
-# of them cannot be had.
+# from the same archive as the packages of this release. If one of them is
+# not available, the script fails and leaves no FOLDER.
 set -euo pipefail
 release=${1:?usage: release.sh RELEASE FOLDER PATTERN…}
 folder=${2:?}
@@ -22,7 +22,7 @@ options=(-o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=/
 apt-get -qq "${options[@]}" update >&2
 packages=()
 for pattern in "$@"; do
-  # Without a package that is installed here: apt-cache lists those, too.
+  # With an empty status file, because apt-cache would otherwise list installed packages, too.
   name=$(apt-cache "${options[@]}" -o Dir::State::status=/dev/null search --names-only "^$pattern\$" | awk '{print $1}' | sort -V | tail -1)
   [[ -n $name ]] || { echo "release.sh: $release has no package $pattern" >&2; exit 1; }
   packages+=("$name/$release")

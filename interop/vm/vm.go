@@ -51,12 +51,12 @@ type Config struct {
 	MAC     string
 	MTU     int
 	CPUs    int    // 0: one
-	Accel   string // "kvm" or "tcg,thread=multi"; empty: the latter, or what VM_ACCEL says
-	CPU     string // qemu's model and features; empty: max, or what VM_CPU says
+	Accel   string // "kvm" or "tcg,thread=multi"; empty: the value of VM_ACCEL, or else the latter
+	CPU     string // qemu's model and features; empty: the value of VM_CPU, or else max
 	Console string // file for the console's output
 
-	// Cards are more interfaces of the guest, eth1 and so on, for whose driver Linux 6.13 and later has zero
-	// copy of AF_XDP. The guest leaves them alone.
+	// Cards are additional interfaces of the guest, eth1 and so on. In Linux 6.13 and later their
+	// driver supports zero copy of AF_XDP. The guest's init does not configure them.
 	Cards []Card
 
 	// Files are put into the guest's file system, by their paths there.
@@ -119,7 +119,7 @@ func (v *VM) boot(ctx context.Context, c Config) error {
 	if c.CPU != "" {
 		env = append(env, "VM_CPU="+c.CPU)
 	}
-	// The guest outlives ctx of the boot: only Close ends it.
+	// The end of ctx does not stop a booted guest: only Close does.
 	argv := append([]string{"ip", "netns", "exec", c.Netns, "env"}, env...)
 	q, err := proc.Start(context.WithoutCancel(ctx), append(argv, filepath.Join(c.Scripts, "boot.sh"), image, c.Tap, sock)...)
 	if err != nil {
@@ -159,7 +159,7 @@ func (v *VM) err() error {
 	return v.dead
 }
 
-// read hands the agent's events to the commands they belong to.
+// read passes the agent's events to their commands.
 func (v *VM) read() {
 	dec := json.NewDecoder(v.conn)
 	for {
@@ -209,11 +209,11 @@ func (v *VM) died(err error) {
 	}
 }
 
-// panics matches the line in which a kernel says why it goes no further.
+// panics matches the line with the reason why a kernel has stopped.
 var panics = regexp.MustCompile(`(?m)^.*(PANIC: .*|Oops: .*|BUG: .*|Kernel panic - .*)$`)
 
-// Gone returns nil while the guest runs, and afterwards why it does not: with
-// what its kernel said, if that is known. Console is all that it said.
+// Gone returns nil while the guest is running, and afterwards the reason why it is not, with
+// the message of its kernel if that is known. console is the whole output of its console.
 func (v *VM) Gone() (console string, err error) {
 	if err = v.err(); err == nil {
 		return "", nil
@@ -241,7 +241,7 @@ func (v *VM) Start(limit time.Duration, argv ...string) (*proc.Proc, error) {
 	return v.begin(proc.Quote(argv), wire.Request{Op: wire.Start, Argv: full, TimeoutMS: limit.Milliseconds()})
 }
 
-// Await starts to wait until a program in the guest listens on a port: of rdma_cm, or of TCP.
+// Await starts a job that ends when a program in the guest listens on a port, of TCP or of rdma_cm.
 func (v *VM) Await(limit time.Duration, port int, tcp bool) (*proc.Proc, error) {
 	op := wire.AwaitRDMA
 	if tcp {

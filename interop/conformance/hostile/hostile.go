@@ -1,6 +1,6 @@
-// Package hostile plays the scripts that control their peer (package script/library) against any device that does the verbs
-// of package verbs, so that roce and rxe can be seen side by side. Most of them send packets that no well-behaved peer
-// sends.
+// Package hostile plays the scripts that control their peer (package script/library) against any device that
+// implements package verbs, so that roce and rxe can be compared. Most of the scripts send packets that no
+// well-behaved peer sends.
 package hostile
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/goroce/roce/script/library"
 )
 
-// Case is one row: a script, and what has to come of it.
+// Case is one row: a script, and its expected outcome.
 type Case struct {
 	Name   string
-	Rule   string   // why it has to: the section of the specification, or the attack it comes from
-	Want   string   // what a device that keeps to the specification does
-	Others []string // what it may do as well
+	Rule   string   // the reason for Want: the section of the specification, or the attack from which the case comes
+	Want   string   // the outcome with a device that keeps to the specification
+	Others []string // other outcomes that the specification allows
 	Script *script.Script
 }
 
@@ -39,7 +39,7 @@ func peerOf(kernel string) script.Peer {
 	return script.Peer{Kind: "rxe", Series: []string{kernel}}
 }
 
-// Expected returns what may come of the case on a kernel, "" for roce.
+// Expected returns the expected outcomes of the case on a kernel, "" for roce.
 func (c *Case) Expected(kernel string) []string {
 	p := peerOf(kernel)
 	if c.Script.Kills(p) {
@@ -53,7 +53,8 @@ func (c *Case) Right(outcome string) bool {
 	return outcome == c.Want || slices.Contains(c.Others, outcome)
 }
 
-// expected lists the outcomes of a script for a peer. A script without one has done if its packets came.
+// expected lists the expected outcomes of a script for a peer. A script without an outcome passes if its expected
+// packets have arrived.
 func expected(s *script.Script, p script.Peer) []string {
 	if o := s.Expected(p); o != nil {
 		return o
@@ -64,7 +65,7 @@ func expected(s *script.Script, p script.Peer) []string {
 // series are the kernels that variants can name.
 var series = []string{"6.1", "6.12", "7"}
 
-// Differs reports whether rxe of some kernel does not do what Want says.
+// Differs reports whether rxe of some kernel departs from Want.
 func (c *Case) Differs() bool {
 	for _, k := range series {
 		if departs, _ := c.Script.Departs(peerOf(k)); departs {
@@ -74,7 +75,7 @@ func (c *Case) Differs() bool {
 	return false
 }
 
-// Why says in words how rxe differs, if it does.
+// Why describes the departure of rxe, if there is one.
 func (c *Case) Why() string {
 	for _, k := range series {
 		if departs, why := c.Script.Departs(peerOf(k)); departs {
@@ -110,7 +111,7 @@ func All() (all []Case) {
 	return all
 }
 
-// Attacker is the wire from which cases are played, and the way in which their packets are sent.
+// Attacker is the wire for playing cases, and the way in which their packets are sent.
 type Attacker struct {
 	script.Wire
 	Way script.Way
@@ -119,16 +120,16 @@ type Attacker struct {
 // Close releases the port.
 func (a *Attacker) Close() error { return a.Port.Close() }
 
-// Result is what came of a case.
+// Result is the result of a case.
 type Result struct {
 	Got  string
-	Err  error // the test could not be made, or the target does not answer any more
+	Err  error // the case could not run, or the target does not answer any more
 	Took time.Duration
 
 	Complaints []string // what the target's kernel printed about itself
 }
 
-// RunCase injects a case into a new device context. The attacker is shared by all.
+// RunCase runs a case against a new device context. All cases share one attacker.
 func RunCase(c Case, target verbs.Node, a *Attacker) Result {
 	return run(c, a, script.Options{Peer: peerOf(target.Kernel()), Target: NewTarget(target)})
 }
@@ -141,7 +142,7 @@ func run(c Case, a *Attacker, o script.Options) (r Result) {
 		r.Got = "as the script says"
 	}
 	if m, other := errors.AsType[*script.Mismatch](r.Err); other && m.Outcome {
-		r.Err = nil // Check compares it
+		r.Err = nil // Check compares the outcome
 	} else if r.Err != nil {
 		var b strings.Builder
 		played.Ladder(&b)
@@ -150,7 +151,7 @@ func run(c Case, a *Attacker, o script.Options) (r Result) {
 	return r
 }
 
-// Check compares a result with what is expected of the target, and explains the difference.
+// Check compares a result with the expected outcomes of the target, and returns the difference as an error.
 func Check(c Case, r Result, kernel string) error {
 	if r.Err != nil {
 		return r.Err
@@ -162,9 +163,9 @@ func Check(c Case, r Result, kernel string) error {
 	if slices.Contains(want, r.Got) {
 		return nil
 	}
-	text := fmt.Sprintf("came of it: %s\n   expected: %s", r.Got, strings.Join(want, " or "))
+	text := fmt.Sprintf("outcome:  %s\nexpected: %s", r.Got, strings.Join(want, " or "))
 	if kernel != "" && c.Right(r.Got) {
-		text += "\nwhich is what the specification wants: the difference that is expected is gone"
+		text += "\nThis is the outcome of the specification: the expected departure has gone."
 	}
 	return errors.New(text)
 }

@@ -2,7 +2,7 @@ package hostile
 
 import "testing"
 
-// TestNames: cases have names of their own and rules, and departures of rxe have reasons.
+// TestNames: every case has a unique name and a rule, and every departure of rxe has a reason.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range All() {

@@ -11,13 +11,13 @@ import (
 	"github.com/goroce/roce/script"
 )
 
-// NewTarget lets scripts control a device context, by verbs that this stack and rxe have in common. Package scripted has the target that is a device
-// of this stack, and what both have in common.
+// NewTarget returns a target by which scripts control a device context, with the verbs that this stack and rxe have in
+// common. Package scripted has the target for a device of this stack, and the common parts of both.
 func NewTarget(n verbs.Node) script.Target { return &target{node: n} }
 
 type target struct{ node verbs.Node }
 
-// Dropped is what a target of this stack counts of packets that it did not take.
+// Dropped returns how many packets a target of this stack has counted as dropped. ok is false for other targets.
 func (t *target) Dropped() (uint64, bool) {
 	d, ok := t.node.(interface{ Device() *roce.Device })
 	if !ok {

@@ -12,12 +12,13 @@ import (
 // delivered is the outcome of a SEND in order.
 const delivered = "ACK +0 msn 1; recv SUCCESS 100 B"
 
-// differs is what other drivers do otherwise, by name of driver and case: xdp cannot tell a wrong UDP checksum from one that
-// the kernel has yet to complete, and takes it away.
+// differs has the outcomes that differ with a driver, by names of driver and case: xdp cannot distinguish a wrong UDP
+// checksum from one that the kernel has not completed yet, and clears it.
 var differs = map[string]map[string]string{"xdp": {"wrong UDP checksum": delivered}}
 
-// WantIn is what has to come of a case in a way: of a stranger's packets nothing, unless it is a datagram; of good company,
-// the same as without. once is what came of the case when its packets were sent eight times each, one by one, see [RunOnce].
+// WantIn returns the expected outcomes of a case in a way: a stranger's packets have none, unless they are datagrams;
+// good packets before and after change nothing. once is the outcome of the case with each packet sent eight times, one
+// by one, see [RunOnce]; a run of equal packets must have that outcome.
 func (c *Case) WantIn(w script.Way, driver, once string) []string {
 	d, other := differs[driver][c.Name]
 	switch {
@@ -31,7 +32,8 @@ func (c *Case) WantIn(w script.Way, driver, once string) []string {
 	return append([]string{c.Want}, c.Others...)
 }
 
-// InWays reports whether the case can be sent in other ways: its packets are followed by nothing but the outcome.
+// InWays reports whether the case can be sent in other ways: its script only sends packets, and does not wait for
+// packets in between.
 func (c *Case) InWays() bool {
 	return slices.Contains(groups, folder(c.Script)) && !c.Script.Interacts()
 }
@@ -48,13 +50,13 @@ func RunOnce(c Case, target verbs.Node, a *Attacker) Result {
 	return RunWay(c, target, a)
 }
 
-// RunWay injects a case in the way of the attacker, into a device context that other cases use, too. Parts of the outcome
-// that repeat earlier ones are left out.
+// RunWay runs a case in the way of the attacker, against a device context that other cases use, too. The outcome leaves
+// out repeated parts.
 func RunWay(c Case, target verbs.Node, a *Attacker) (r Result) {
 	return run(c, a, script.Options{Peer: us, Target: NewTarget(target), Way: a.Way, Silence: true, Free: true})
 }
 
-// CheckWay compares a result with what has to come of the case in a way.
+// CheckWay compares a result with the expected outcomes of the case in a way.
 func CheckWay(c Case, w script.Way, r Result, driver, once string) error {
 	if r.Err != nil {
 		return r.Err
@@ -66,7 +68,7 @@ func CheckWay(c Case, w script.Way, r Result, driver, once string) error {
 		}
 	}
 	if !slices.Contains(want, r.Got) {
-		return fmt.Errorf("came of it: %s\n   expected: %s", r.Got, strings.Join(want, " or "))
+		return fmt.Errorf("outcome:  %s\nexpected: %s", r.Got, strings.Join(want, " or "))
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (n *Node) AllocFastMR(pd verbs.Handle, pieces int) (verbs.MR, error) {
 	return verbs.MR{H: n.add(m), LKey: m.LKey(), RKey: m.RKey()}, nil
 }
 
-// MapFastMR is FastMR.Map of one piece.
+// MapFastMR calls FastMR.Map for one piece.
 func (n *Node) MapFastMR(m verbs.MR, addr, size uint64) (verbs.MR, error) {
 	m.Addr, m.Len = addr, size
 	return m, get[*roce.FastMR](n, m.H).Map(n.slice(addr, size))
@@ -62,7 +62,7 @@ func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
 
 func (n *Node) DeallocMW(w verbs.Handle) error { return n.closed(w, get[*roce.MW](n, w).Close()) }
 
-// bind translates what a window is bound to.
+// bind converts the parameters of a bind.
 func (n *Node) bind(b verbs.Bind, id uint64, flags qp.SendFlags, key bth.RKey) roce.Bind {
 	return roce.Bind{ID: id, Flags: flags, MR: get[*roce.MR](n, b.MR), Addr: b.Addr, Length: b.Len, Access: b.Access, Key: key}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package ours is a side whose verbs are those of package roce.
+// Package ours implements a side of a conformance test with package roce.
 package ours
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Node is a device of roce. Its methods are calls of package roce.
+// Node is a device of package roce. Its methods call package roce.
 type Node struct {
 	dev     *roce.Device
 	index   int
@@ -35,13 +35,13 @@ type Node struct {
 
 var _ verbs.Node = (*Node)(nil)
 
-// offers is what package roce has beyond the basics.
+// offers are the features of package roce beyond the basics.
 const offers = verbs.HasExtendedPost | verbs.HasSRQ | verbs.HasResizeCQ | verbs.HasChannels | verbs.HasMulticast |
 	verbs.HasMW | verbs.HasRereg | verbs.HasLocalInv | verbs.HasFastReg | verbs.HasXRC | verbs.HasAtomicWrite | verbs.HasFlush | verbs.HasFlushPost |
 	verbs.HasMaskedAtomics | verbs.HasPathMigration | verbs.HasIndirect | verbs.HasCrossChannel | verbs.HasDC
 
-// Open takes over a device that was opened, or passes on why it was not. The address to use is
-// its first IPv4 one.
+// Open returns a Node for an opened device, which the Node then owns. If err is not nil, Open
+// returns it. The Node uses the first IPv4 address of the device.
 func Open(dev *roce.Device, err error) (verbs.Node, error) {
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (n *Node) Alternate() (int, bth.GID) {
 	return n.second, n.dev.GIDs()[n.second]
 }
 
-// Close closes the device, after which nobody touches the memory.
+// Close closes the device, and frees the memory, which is no longer in use then.
 func (n *Node) Close() error {
 	err := n.dev.Close()
 	for _, b := range n.memory {
@@ -92,7 +92,7 @@ func (n *Node) Close() error {
 // Device returns the device, to look at its counters.
 func (n *Node) Device() *roce.Device { return n.dev }
 
-// add names an object.
+// add gives an object a handle.
 func (n *Node) add(o any) verbs.Handle {
 	n.last++
 	n.objects[n.last] = o
@@ -102,7 +102,7 @@ func (n *Node) add(o any) verbs.Handle {
 	return n.last
 }
 
-// made names an object that was made without an error.
+// made gives an object a handle if err is nil.
 func made[T any](n *Node, o T, err error) (verbs.Handle, error) {
 	if err != nil {
 		return 0, err
@@ -110,8 +110,8 @@ func made[T any](n *Node, o T, err error) (verbs.Handle, error) {
 	return n.add(o), nil
 }
 
-// get finds an object; there is none for handle 0. A handle of another kind of
-// object is the test's mistake.
+// get returns the object of a handle, and the zero value for handle 0. It panics for a handle of
+// another kind of object, because that is a bug of the test.
 func get[T any](n *Node, h verbs.Handle) (o T) {
 	if h == 0 {
 		return o
@@ -123,7 +123,7 @@ func get[T any](n *Node, h verbs.Handle) (o T) {
 	return o
 }
 
-// closed forgets an object that was closed without an error.
+// closed removes the handle of an object if closing it has returned no error.
 func (n *Node) closed(h verbs.Handle, err error) error {
 	if err != nil {
 		return err
@@ -132,19 +132,19 @@ func (n *Node) closed(h verbs.Handle, err error) error {
 	return nil
 }
 
-// wait bounds how long an answer is waited for.
+// wait returns a context with a time limit.
 func wait(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
 
-// patience is for calls that ask a neighbour.
+// patience is the time limit of calls that resolve a neighbour.
 const patience = 10 * time.Second
 
 func (n *Node) AllocPD() (verbs.Handle, error) { return n.add(n.dev.AllocPD()), nil }
 
 func (n *Node) DeallocPD(pd verbs.Handle) error { return n.closed(pd, get[*roce.PD](n, pd).Close()) }
 
-// ahAttr translates an address.
+// ahAttr converts an address.
 func ahAttr(a verbs.AH) roce.AHAttr {
 	return roce.AHAttr{DGID: a.DGID, SGIDIndex: a.SGIDIndex, FlowLabel: a.FlowLabel, TrafficClass: a.TrafficClass, HopLimit: a.HopLimit}
 }
@@ -160,12 +160,12 @@ func (n *Node) CreateAH(_ verbs.Handle, a verbs.AH) (verbs.Handle, error) {
 	return made(n, ah, err)
 }
 
-// DestroyAH forgets the address: there is nothing to destroy.
+// DestroyAH only removes the handle: package roce has no call that destroys an address handle.
 func (n *Node) DestroyAH(ah verbs.Handle) error { return n.closed(ah, nil) }
 
-// Alloc gets memory from the kernel, not from Go: a peer may read it at any time,
-// also while the test writes it, when one of its packets comes twice. That is as
-// it should be, but the race detector would not have it.
+// Alloc gets memory from the kernel, not from Go. A peer may read the memory at any time,
+// also while the test writes it, for instance if a packet of the peer is duplicated. That is
+// allowed, but in Go memory the race detector would report it.
 func (n *Node) Alloc(size uint64) (uint64, error) {
 	b, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -176,7 +176,7 @@ func (n *Node) Alloc(size uint64) (uint64, error) {
 	return p, nil
 }
 
-// slice finds memory by its address.
+// slice returns the memory at an address, or nil.
 func (n *Node) slice(addr, size uint64) []byte {
 	for at, b := range n.memory {
 		if off := addr - at; addr >= at && off <= uint64(len(b)) && size <= uint64(len(b))-off {
@@ -186,9 +186,9 @@ func (n *Node) slice(addr, size uint64) []byte {
 	return nil
 }
 
-// settle orders what the peer has done to memory, on the device's goroutine, and
-// what the test does to it: the network between them, which says that the one is
-// over, is no synchronization.
+// settle synchronizes the test with the device's goroutine, which executes the peer's accesses to
+// memory. A completion tells the test that such an access is over, but does not synchronize the two
+// goroutines for the Go memory model.
 func (n *Node) settle() { n.dev.Counters() }
 
 func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
@@ -212,8 +212,8 @@ func (n *Node) WriteMem(addr uint64, data []byte) error {
 	return nil
 }
 
-// RegMR is PD.RegMR. Memory that is not there is refused as a kernel does: Go has
-// no such slices.
+// RegMR calls PD.RegMR. For unmapped memory it returns the error of a kernel, because Go cannot
+// have a slice of such memory.
 func (n *Node) RegMR(pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
 	b := n.slice(addr, size)
 	if b == nil {
@@ -304,7 +304,7 @@ func (n *Node) PostSend(h verbs.Handle, wrs ...verbs.SendWR) error {
 	return nil
 }
 
-// send translates a work request.
+// send converts a work request.
 func (n *Node) send(w verbs.SendWR) roce.SendWR {
 	var s roce.SendWR
 	switch w.Op {
@@ -328,7 +328,7 @@ func (n *Node) send(w verbs.SendWR) roce.SendWR {
 		AH: get[*roce.AH](n, w.AH), RemoteQPN: w.QPN, RemoteQKey: w.QKey, DCKey: w.DCKey, RemoteSRQN: bth.SRQN(w.SRQN)}
 }
 
-// PostTask is Device.PostTask.
+// PostTask calls Device.PostTask.
 func (n *Node) PostTask(tasks ...verbs.Task) (bad int, err error) {
 	list := make([]roce.Task, len(tasks))
 	for i, t := range tasks {
@@ -340,7 +340,7 @@ func (n *Node) PostTask(tasks ...verbs.Task) (bad int, err error) {
 	return n.dev.PostTask(list)
 }
 
-// PostSendEx is the same: package roce has one way to post.
+// PostSendEx is the same as PostSend: package roce has only one call for posting sends.
 func (n *Node) PostSendEx(h verbs.Handle, wrs ...verbs.SendWR) error { return n.PostSend(h, wrs...) }
 
 func (n *Node) PostRecv(h verbs.Handle, wrs ...verbs.RecvWR) error {

@@ -37,12 +37,12 @@ func (n *Node) NextEvent(d time.Duration) (verbs.Event, error) {
 	return v, nil
 }
 
-// again says that nothing came in time.
+// again returns the EAGAIN of a call whose time limit has passed.
 func again(call string) error {
 	return &verbs.Error{Side: "roce", Call: call, Errno: syscall.EAGAIN}
 }
 
-// Counter is one of Device.Counters.
+// Counter returns one of Device.Counters.
 func (n *Node) Counter(name string) (uint64, error) {
 	c := n.dev.Counters()
 	for _, f := range c.Counters.Fields() {

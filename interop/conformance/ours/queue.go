@@ -54,7 +54,7 @@ func (n *Node) CQEvent(channel verbs.Handle, d time.Duration) (verbs.Handle, err
 	return n.handle[c], err
 }
 
-// Poll is CQ.Poll, repeated until there is enough or the time is over.
+// Poll repeats CQ.Poll until it has max completions, or the time d has passed.
 func (n *Node) Poll(h verbs.Handle, max int, d time.Duration) ([]cq.WC, error) {
 	ctx, stop := wait(d)
 	defer stop()
@@ -84,7 +84,7 @@ func (n *Node) OpenXRCD() (verbs.Handle, error) {
 	return made(n, x, err)
 }
 
-// CreateXRCSRQ is PD.CreateSRQ with an XRC domain.
+// CreateXRCSRQ calls PD.CreateSRQ with an XRC domain.
 func (n *Node) CreateXRCSRQ(pd, xrcd, c verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	s, err := get[*roce.PD](n, pd).CreateSRQ(roce.SRQConfig{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit,
 		XRCD: get[*roce.XRCD](n, xrcd), CQ: get[*roce.CQ](n, c)})

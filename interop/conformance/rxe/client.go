@@ -1,5 +1,5 @@
-// Package rxe is a side whose verbs are libibverbs and a Linux kernel: it talks to
-// the verbs agent (interop/vm/verbs) in the guest.
+// Package rxe implements a side of a conformance test with libibverbs and rxe of a Linux kernel,
+// through the verbs agent (interop/vm/verbs) in the guest.
 package rxe
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/goroce/roce/interop/conformance/verbs"
 )
 
-// patience is how long the agent may take for a call; it ends itself a little
-// earlier.
+// patience is the time limit for the answer to a call. The agent has a slightly shorter limit, and
+// ends then.
 const patience = 70 * time.Second
 
-// client is one line to the agent.
+// client is a connection to the agent.
 type client struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -51,10 +51,10 @@ func (a arg) String() string {
 	return fmt.Sprintf("%s=%d", a.key, a.val)
 }
 
-// reply is what the agent answered, keys in order, since some come repeatedly.
+// reply is an answer of the agent. The keys are in order, because some are repeated.
 type reply struct {
 	keys, vals []string
-	err        error // a value that is no number
+	err        error // the first value that is not a number where one is expected
 }
 
 func (r *reply) text(key string) string {
@@ -90,8 +90,8 @@ func (r *reply) bytes(key string) []byte {
 	return b
 }
 
-// call makes one call. An errno of the agent's is a *verbs.Error; anything else
-// that fails is the test equipment's fault, and no errno.
+// call makes one call. A failed verb is a *verbs.Error with its errno; any other error is
+// a fault of the test equipment.
 func (c *client) call(name string, args ...arg) (*reply, error) {
 	var b strings.Builder
 	b.WriteString(name)
@@ -142,13 +142,13 @@ func (c *client) call(name string, args ...arg) (*reply, error) {
 	return r, nil
 }
 
-// do is a call without results.
+// do makes a call without results.
 func (c *client) do(name string, args ...arg) error {
 	_, err := c.call(name, args...)
 	return err
 }
 
-// made is a call whose only result is a handle.
+// made makes a call whose only result is a handle.
 func (c *client) made(name string, args ...arg) (verbs.Handle, error) {
 	r, err := c.call(name, args...)
 	if err != nil {

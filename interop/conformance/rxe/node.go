@@ -27,8 +27,8 @@ type Node struct {
 
 var _ verbs.Node = (*Node)(nil)
 
-// Open opens a device context: conn is a new connection to the agent. The address
-// to use is the first IPv4 one.
+// Open opens a device context: conn is a new connection to the agent. The Node uses the
+// first IPv4 address in the GID table.
 func Open(conn net.Conn, kernel string, offers verbs.Feature) (*Node, error) {
 	n := &Node{client: client{conn: conn, in: bufio.NewReader(conn), side: "rxe"}, kernel: kernel, offers: offers}
 	if err := n.findGID(); err != nil {
@@ -38,7 +38,7 @@ func Open(conn net.Conn, kernel string, offers verbs.Feature) (*Node, error) {
 	return n, nil
 }
 
-// findGID looks for the address to use in the table.
+// findGID finds the first IPv4 address in the GID table.
 func (n *Node) findGID() error {
 	r, err := n.call("query_gid_table", arg{"max", 64})
 	if err != nil {
@@ -62,13 +62,14 @@ func (n *Node) Offers() verbs.Feature { return n.offers }
 
 func (n *Node) GID() (int, bth.GID) { return n.index, n.gid }
 
-// Alternate returns none: rxe knows no path migration.
+// Alternate returns no address: rxe does not support path migration.
 func (n *Node) Alternate() (int, bth.GID) { return -1, bth.GID{} }
 
-// Close ends the agent's process, with which everything goes.
+// Close closes the connection, at which the agent's process ends and the kernel destroys its
+// objects.
 func (n *Node) Close() error { return n.conn.Close() }
 
-// CapFlags asks for the device's capabilities.
+// CapFlags returns the capabilities of the device.
 func (n *Node) CapFlags() (uint64, error) {
 	r, err := n.call("query_device")
 	if err != nil {
@@ -135,7 +136,7 @@ func (n *Node) CQEvent(channel verbs.Handle, wait time.Duration) (verbs.Handle, 
 	return verbs.Handle(r.num("cq")), r.err
 }
 
-// Poll is ibv_poll_cq, repeated for a while.
+// Poll repeats ibv_poll_cq until it has max completions, or the time wait has passed.
 func (n *Node) Poll(c verbs.Handle, max int, wait time.Duration) ([]cq.WC, error) {
 	r, err := n.call("poll_cq", arg{"cq", c}, arg{"n", max}, arg{"ms", wait.Milliseconds()})
 	if err != nil {
@@ -183,7 +184,7 @@ func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	return verbs.Sink{H: r.handle(), MaxWR: r.int("wr"), MaxSGE: r.int("sge")}, r.err
 }
 
-// CreateXRCSRQ is refused: rxe has no XRC domains to make one in.
+// CreateXRCSRQ always fails: rxe has no XRC domains.
 func (n *Node) CreateXRCSRQ(_, _, _ verbs.Handle, _ verbs.SRQAttr) (verbs.Sink, error) {
 	_, err := n.OpenXRCD()
 	return verbs.Sink{}, err

@@ -82,17 +82,17 @@ func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64
 
 func (n *Node) DeregMR(m verbs.Handle) error { return n.do("dereg_mr", arg{"mr", m}) }
 
-// AllocFastMR is refused: only the kernel's own users have it.
+// AllocFastMR always fails: only users in the kernel have fast registration.
 func (n *Node) AllocFastMR(verbs.Handle, int) (verbs.MR, error) {
 	return verbs.MR{}, &verbs.Error{Side: n.side, Call: "alloc_mr", Errno: syscall.EOPNOTSUPP}
 }
 
-// MapFastMR is refused, too.
+// MapFastMR always fails, too.
 func (n *Node) MapFastMR(m verbs.MR, _, _ uint64) (verbs.MR, error) {
 	return m, &verbs.Error{Side: n.side, Call: "map_mr_sg", Errno: syscall.EOPNOTSUPP}
 }
 
-// RegIndirect is refused: rxe has nothing like it.
+// RegIndirect always fails: rxe has no indirect regions.
 func (n *Node) RegIndirect(verbs.Handle, []verbs.Part, uint64, uint64, mr.Access) (verbs.MR, error) {
 	return verbs.MR{}, &verbs.Error{Side: n.side, Call: "create_mkey", Errno: syscall.EOPNOTSUPP}
 }
@@ -116,8 +116,8 @@ func (n *Node) BindMW(q, mw verbs.Handle, b verbs.Bind, id uint64, flags qp.Send
 	return bth.RKey(r.num("rkey")), r.err
 }
 
-// sendOps are the operations an extended queue pair is asked for (enum
-// ibv_qp_create_send_ops_flags): all that libibverbs 44 has an ibv_wr_* call for.
+// sendOps are the operations for which an extended queue pair is created (enum
+// ibv_qp_create_send_ops_flags): all for which libibverbs 44 has an ibv_wr_* call.
 var sendOps = map[qp.Type]int{
 	qp.RC: 1<<10 - 1,   // WRITE to SEND_WITH_INV
 	qp.UC: 1<<4 - 1,    // WRITE and SEND, with and without immediate data
@@ -129,7 +129,7 @@ const (
 	atomicWriteOp = 1 << 12
 )
 
-// CreateQP is ibv_create_qp, or ibv_create_qp_ex.
+// CreateQP calls ibv_create_qp or, for an extended queue pair, ibv_create_qp_ex.
 func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 	ops := 0
 	if i.Extended {
@@ -188,10 +188,10 @@ func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"
 
 var _ verbs.Doorbell = (*Node)(nil)
 
-// Doorbell has the kernel look at a send queue.
+// Doorbell makes the kernel process a send queue.
 func (n *Node) Doorbell(q verbs.Handle) error { return n.do("doorbell", arg{"qp", q}) }
 
-// AttachMcast is ibv_attach_mcast. The guest's host joins the group, too.
+// AttachMcast calls ibv_attach_mcast. It also makes the guest's IP stack join the group.
 func (n *Node) AttachMcast(q verbs.Handle, g bth.GID) error {
 	if err := n.do("attach_mcast", arg{"qp", q}, arg{"gid", g[:]}); err != nil {
 		return err

@@ -9,27 +9,27 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// atomicTests are pyverbs test_atomic.
+// atomicTests are the tests of pyverbs test_atomic.
 var atomicTests = []Test{
-	{Name: "TestAtomic/CmpAndSwap", Checks: "swaps when equal, and returns what was there either way", Run: func(t *T) { compareSwap(t, false) }},
+	{Name: "TestAtomic/CmpAndSwap", Checks: "swaps if the word is equal; returns the old word in both cases", Run: func(t *T) { compareSwap(t, false) }},
 	{Name: "TestAtomic/CmpAndSwapEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { compareSwap(t, true) }},
-	{Name: "TestAtomic/FetchAndAdd", Checks: "adds modulo 2^64, and returns what was there", Run: func(t *T) { fetchAdd(t, false) }},
+	{Name: "TestAtomic/FetchAndAdd", Checks: "adds modulo 2^64; returns the old word", Run: func(t *T) { fetchAdd(t, false) }},
 	{Name: "TestAtomic/FetchAndAddEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { fetchAdd(t, true) }},
-	{Name: "TestAtomic/Concurrent", Checks: "atomics of several connections on one word lose nothing", Run: concurrentAtomics},
+	{Name: "TestAtomic/Concurrent", Checks: "atomics of several connections on one word are all executed, each once", Run: concurrentAtomics},
 	{Name: "TestAtomic/InvalidQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant atomics", Run: func(t *T) {
 		refusedRemotely(t, qp.FetchAdd, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteAtomic }, nil)
 	}},
 	{Name: "TestAtomic/InvalidMRAccess", Checks: "REM_ACCESS_ERR if the region does not grant atomics", Run: func(t *T) {
 		refusedRemotely(t, qp.FetchAdd, cq.RemAccessErr, func(c *config) { c.access = allRights &^ mr.RemoteAtomic }, nil)
 	}},
-	{Name: "TestAtomic/InvalidLKey", Checks: "LOC_PROT_ERR for a result that cannot be stored", Run: func(t *T) {
+	{Name: "TestAtomic/InvalidLKey", Checks: "LOC_PROT_ERR if the local key for the result is wrong", Run: func(t *T) {
 		a, _ := t.pair()
 		w := a.wr(qp.FetchAdd, 0, 8, 0)
 		w.SG[0].LKey += 1 << 8
 		a.sentAs(a.post(w), cq.LocProtErr)
 		a.inState(qp.Err)
 	}},
-	{Name: "TestAtomic/InvalidRKey", Checks: "REM_ACCESS_ERR for a key that is none", Run: func(t *T) {
+	{Name: "TestAtomic/InvalidRKey", Checks: "REM_ACCESS_ERR for a key that does not exist", Run: func(t *T) {
 		refusedRemotely(t, qp.FetchAdd, cq.RemAccessErr, nil, func(w *verbs.SendWR) { w.RKey += 1 << 8 })
 	}},
 	{Name: "TestAtomic/OldKey", Checks: "REM_ACCESS_ERR for a key of another generation", Run: func(t *T) {
@@ -43,7 +43,7 @@ var atomicTests = []Test{
 	}},
 }
 
-// setWord writes a 64-bit word of the memory, in the byte order both hosts have.
+// setWord writes a 64-bit word of the memory, in the byte order of the hosts, which have the same.
 func (e *end) setWord(off, v uint64) {
 	b := make([]byte, 8)
 	binary.NativeEndian.PutUint64(b, v)
@@ -95,7 +95,7 @@ func concurrentAtomics(t *T) {
 		})
 		if first == nil {
 			first = b
-			// The requesters keep domains of their own, the responders share one.
+			// Each requester has its own protection domain, the responders share one.
 		}
 		as = append(as, a)
 	}

@@ -14,16 +14,16 @@ const capCrossChannel = 1 << 27
 // crossTests are about cross-channel communication of the requester, with the names of the
 // programs of ibverbs-tests, tests/cross-channel. The responder sees ordinary messages.
 var crossTests = []Test{
-	{Name: "TestCrossChannel/QueryDevice", Checks: "the device says that it has it", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Single: true, Run: func(t *T) {
+	{Name: "TestCrossChannel/QueryDevice", Checks: "the device reports the capability", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Single: true, Run: func(t *T) {
 		caps := must1(t.requester.CapFlags())(t)
 		expect(t, t.requester, "flag CROSS_CHANNEL", caps&capCrossChannel != 0, true)
 	}},
-	{Name: "TestCrossChannel/PostSendWait", Checks: "a SEND behind a CQE_WAIT leaves when the peer's message has come", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossWait},
-	{Name: "TestCrossChannel/PostSendEn", Checks: "held SENDs leave in order, as many as are enabled", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossSendEnable},
-	{Name: "TestCrossChannel/PostRecvEn", Checks: "a message of the peer waits for a receive that is enabled", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossRecvEnable},
-	{Name: "TestCrossChannel/PostTask", Checks: "a chain over two connections is posted at once, and one with a bad task not at all", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossTask},
+	{Name: "TestCrossChannel/PostSendWait", Checks: "a SEND after a CQE_WAIT is sent when the peer's message has arrived", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossWait},
+	{Name: "TestCrossChannel/PostSendEn", Checks: "managed SENDs are sent in order, as many as are enabled", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossSendEnable},
+	{Name: "TestCrossChannel/PostRecvEn", Checks: "a message of the peer waits until a receive is enabled", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossRecvEnable},
+	{Name: "TestCrossChannel/PostTask", Checks: "one call posts a chain of tasks over two connections; a chain with a bad task is not posted at all", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossTask},
 	{Name: "TestCrossChannel/Calc", Checks: "the peer gets the sum of two vectors of several packets", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: crossCalc},
-	{Name: "TestCrossChannel/BadFlow", Checks: "EINVAL on a queue pair without it", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: func(t *T) {
+	{Name: "TestCrossChannel/BadFlow", Checks: "EINVAL on a queue pair without cross-channel communication", NeedsRequester: verbs.HasCrossChannel, Probe: probeCap(capCrossChannel), Run: func(t *T) {
 		a, _ := t.pair()
 		for _, op := range []qp.Opcode{qp.CQEWait, qp.SendEnable, qp.RecvEnable} {
 			w := verbs.SendWR{ID: t.id(), Op: op, WaitCQ: a.rcq.H, Enable: a.qp.H, Count: 1}
@@ -32,7 +32,7 @@ var crossTests = []Test{
 	}},
 }
 
-// crossPair is a pair of which the requester has cross-channel communication.
+// crossPair makes a pair whose requester has cross-channel communication.
 func crossPair(t *T, with func(c *config)) (a, b *end) {
 	ca, cb := defaults(), defaults()
 	ca.cross = true
@@ -43,7 +43,7 @@ func crossPair(t *T, with func(c *config)) (a, b *end) {
 	return t.pairOf(ca, cb)
 }
 
-// waitFor and enable make the operations, signaled.
+// waitFor and enable make signaled work requests of these operations.
 func (e *end) waitFor(c verbs.CQ, n uint32) verbs.SendWR {
 	return verbs.SendWR{ID: e.t.id(), Op: qp.CQEWait, Flags: qp.Signaled | qp.WaitEnLast, WaitCQ: c.H, Count: n}
 }

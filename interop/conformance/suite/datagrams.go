@@ -12,13 +12,13 @@ import (
 // grh is the area in front of every datagram's payload.
 const grh = 40
 
-// datagramTests are UD. A network that loses nothing is theirs: what is lost stays
-// lost.
+// datagramTests are the tests of UD. They need a network that loses nothing, because lost datagrams
+// are not repeated.
 var datagramTests = []Test{
-	{Name: "TestQPEx/UDSend", Checks: "datagrams of every size arrive behind 40 bytes of GRH", Clean: true, Run: func(t *T) { datagrams(t, qp.Send, false) }},
+	{Name: "TestQPEx/UDSend", Checks: "datagrams of every size arrive after 40 bytes of GRH", Clean: true, Run: func(t *T) { datagrams(t, qp.Send, false) }},
 	{Name: "TestQPEx/UDSendEx", Checks: "the same by the ibv_wr_* calls", Clean: true, Needs: verbs.HasExtendedPost, Run: func(t *T) { datagrams(t, qp.Send, true) }},
-	{Name: "TestQPEx/UDSendImm", Checks: "immediate data arrives with them", Clean: true, Run: func(t *T) { datagrams(t, qp.SendImm, false) }},
-	{Name: "TestQPEx/UDZeroSize", Checks: "an empty datagram", Clean: true, Run: func(t *T) {
+	{Name: "TestQPEx/UDSendImm", Checks: "immediate data arrives with messages of every size", Clean: true, Run: func(t *T) { datagrams(t, qp.SendImm, false) }},
+	{Name: "TestQPEx/UDZeroSize", Checks: "an empty datagram arrives", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
 		r := b.recv(0, grh)
 		w := a.wr(qp.Send, 0, 0, 0)
@@ -26,8 +26,8 @@ var datagramTests = []Test{
 		a.sent(a.post(w))
 		expect(t, b.Node, "length of the datagram", b.received(r).ByteLen, grh)
 	}},
-	{Name: "TestQP/UDGRHArea", Checks: "the IPv4 header as it came, addresses and all", Clean: true, Run: grhArea},
-	{Name: "TestQP/UDMaxSize", Checks: "a datagram as large as the port's MTU", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UDGRHArea", Checks: "the GRH area has the IPv4 header as received", Clean: true, Run: grhArea},
+	{Name: "TestQP/UDMaxSize", Checks: "a datagram as large as the port's MTU arrives", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
 		data := a.fill(0, 1024, 4)
 		r := b.recv(0, 2048)
@@ -41,24 +41,24 @@ var datagramTests = []Test{
 		err := a.PostSend(a.qp.H, w)
 		refused(t, a, "datagram of 1025 bytes", err, eINVAL, rxe(success))
 		if err == nil {
-			a.sent(w.ID) // and nothing is sent
+			a.sent(w.ID) // rxe completes it, and sends nothing
 		}
 		oneArrives(t, a, b)
 	}},
-	{Name: "TestQP/UDBadQKey", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UDBadQKey", Checks: "the datagram is dropped silently", Clean: true, Run: func(t *T) {
 		udDropped(t, func(w *verbs.SendWR) { w.QKey ^= 1 })
 	}},
-	{Name: "TestQP/UDBadQPN", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UDBadQPN", Checks: "the datagram is dropped silently", Clean: true, Run: func(t *T) {
 		udDropped(t, func(w *verbs.SendWR) { w.QPN ^= 0x800000 })
 	}},
-	{Name: "TestQP/UDNoReceive", Checks: "dropped without a word", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UDNoReceive", Checks: "the datagram is dropped silently", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
-		c, d := t.pair(service(qp.UD)) // says when the first has got there
+		c, d := t.pair(service(qp.UD)) // its datagram arrives after the first one
 		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
 		oneArrives(t, c, d)
 		oneArrives(t, a, b)
 	}},
-	{Name: "TestQP/UDSendPrivilegedQKey", Checks: "a Q_Key with the top bit stands for the queue pair's own", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UDSendPrivilegedQKey", Checks: "a Q_Key with the top bit means the Q_Key of the queue pair", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
 		r := b.recv(0, 100)
 		w := a.wr(qp.Send, 0, 10, 0)
@@ -70,7 +70,7 @@ var datagramTests = []Test{
 		a.sent(a.post(w))
 		expect(t, a.Node, "first to arrive", b.received(r).Imm, 1, rxe[uint32](2))
 	}},
-	{Name: "TestQP/UDReply", Checks: "source and queue pair of a datagram are enough to answer it", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UDReply", Checks: "a datagram can be answered with its source address and source queue pair", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
 		r := b.recv(0, 100)
 		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
@@ -118,8 +118,8 @@ func datagrams(t *T, op qp.Opcode, extended bool) {
 // oneArrives sends a datagram to a new receive.
 func oneArrives(t *T, a, b *end) { arrivesIn(t, a, b, b.recv(0, 100)) }
 
-// arrivesIn sends a datagram, which must be the first to arrive in a receive that
-// was posted before: what should be dropped has been.
+// arrivesIn sends a datagram, which must be the one that completes the receive r: earlier datagrams
+// must have been dropped.
 func arrivesIn(t *T, a, b *end, r uint64) {
 	w := a.wr(qp.SendImm, 0, 10, 0)
 	w.Imm = 0x600D
@@ -149,7 +149,8 @@ func grhArea(t *T) {
 	expect(t, b.Node, "header checksum adds up to", sum&0xFFFF+sum>>16, 0xFFFF)
 }
 
-// udDropped sends a datagram with something changed, and then one that takes the receive.
+// udDropped sends a changed datagram, which must be dropped, and then a good one, which must take
+// the receive.
 func udDropped(t *T, change func(*verbs.SendWR)) {
 	a, b := t.pair(service(qp.UD))
 	r := b.recv(0, 100)

@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// dcTests are about the dynamically connected transport.
+// dcTests are the tests of the dynamically connected transport.
 var dcTests = []Test{
 	{Name: "TestDC/SendImm", Checks: "SENDs of every size to a target's shared receive queue", Needs: verbs.HasDC, Run: func(t *T) {
 		x := t.dc()
@@ -59,7 +59,7 @@ var dcTests = []Test{
 			expect(t, x.b, "word", x.end.word(uint64(8*i)), uint64(100+i))
 		}
 	}},
-	{Name: "TestDC/KeyViolation", Checks: "REM_ACCESS_ERR for another key; an armed target is FIRED and raises the event", Needs: verbs.HasDC, Run: func(t *T) {
+	{Name: "TestDC/KeyViolation", Checks: "REM_ACCESS_ERR for a wrong access key; an armed target goes to FIRED and raises the event", Needs: verbs.HasDC, Run: func(t *T) {
 		x := t.dc()
 		n := x.b.(verbs.DCNode)
 		t.must(n.ArmDCT(x.dct.H))
@@ -87,7 +87,7 @@ var dcTests = []Test{
 type dcEnd struct {
 	a   *end
 	b   verbs.Node
-	end *end // for its helpers
+	end *end // of the target, for its helper methods
 	srq verbs.Handle
 	dct verbs.DCT
 	key uint64

@@ -12,16 +12,16 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// patience is how long a completion that must come is waited for.
+// patience is the time limit for a completion that must come.
 const patience = 20 * time.Second
 
-// The rights of memory and queue pairs, unless a test asks for others.
+// The default access rights of memory and queue pairs.
 const (
 	allRights = mr.LocalWrite | mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic
 	qpRights  = mr.RemoteWrite | mr.RemoteRead | mr.RemoteAtomic
 )
 
-// config says how an end is made. Zero fields mean the defaults of [defaults].
+// config is the configuration of an end. Tests start from [defaults].
 type config struct {
 	typ      qp.Type
 	size     uint64    // bytes of memory
@@ -45,10 +45,10 @@ type config struct {
 	rd, dest uint8 // READs and atomics outstanding, as requester and as responder
 	srq      verbs.Handle
 	channel  bool
-	onPD     verbs.Handle // this protection domain instead of one of its own
+	onPD     verbs.Handle // the protection domain; 0: a new one
 }
 
-// defaults begins with PSNs that wrap soon.
+// defaults returns the default configuration. Its PSNs begin shortly before they wrap.
 func defaults() config {
 	return config{typ: qp.RC, size: 16 << 10, access: allRights, rights: qpRights, cqe: 127, psn: 0xFFFFFA, qkey: 0x11111111, mtu: bth.MTU1024,
 		caps:    qp.Caps{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64},
@@ -85,33 +85,33 @@ func (t *T) newEnd(n verbs.Node, c config) *end {
 	return e
 }
 
-// init is what the queue pair is made of.
+// init returns the parameters of the queue pair.
 func (e *end) init() verbs.QPInit {
 	return verbs.QPInit{PD: e.pd, Type: e.c.typ, SendCQ: e.scq.H, RecvCQ: e.rcq.H, SRQ: e.c.srq, Caps: e.c.caps, SignalAll: e.c.sigAll,
 		Extended: e.c.extended, Masked: e.c.masked,
 		CrossChannel: e.c.cross, ManagedSend: e.c.managedS, ManagedRecv: e.c.managedR}
 }
 
-// register gets memory and registers it.
+// register allocates memory and registers it.
 func (e *end) register(size uint64, access mr.Access) verbs.MR {
 	addr := must1(e.Alloc(size))(e.t)
 	return must1(e.RegMR(e.pd, addr, size, access))(e.t)
 }
 
-// address is where packets for the end go.
+// address returns the address of the end, for its peer.
 func (e *end) address() verbs.AH {
 	_, gid := e.GID()
 	return verbs.AH{Port: 1, DGID: gid, HopLimit: 64}
 }
 
-// toward is the address of a peer, seen from here.
+// toward returns the address of a peer, for packets from this end.
 func (e *end) toward(to *end) verbs.AH {
 	a := to.address()
 	a.SGIDIndex, _ = e.GID()
 	return a
 }
 
-// The attributes that take a queue pair from state to state.
+// The attributes for the state changes of a queue pair.
 const (
 	initMask    = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
 	rtrMask     = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
@@ -121,7 +121,7 @@ const (
 	datagramRTS = qp.AttrState | qp.AttrSQPSN
 )
 
-// masks returns what the service needs for INIT, RTR and RTS.
+// masks returns the attributes that a service needs for INIT, RTR and RTS.
 func masks(t qp.Type) (toInit, toRTR, toRTS qp.AttrMask) {
 	switch t {
 	case qp.UD:
@@ -136,7 +136,7 @@ func masks(t qp.Type) (toInit, toRTR, toRTS qp.AttrMask) {
 	return initMask | qp.AttrAccess, rtrMask, rtsMask
 }
 
-// attr holds everything for the way to RTS; to may be nil for datagrams.
+// attr returns all attributes that are needed up to RTS; to may be nil for datagrams.
 func (e *end) attr(to *end) *verbs.QPAttr {
 	a := &verbs.QPAttr{Port: 1, Access: e.c.rights, QKey: e.c.qkey, PathMTU: e.c.mtu, SQPSN: e.c.psn, Timeout: e.c.timeout,
 		RetryCnt: e.c.retry, RNRRetry: e.c.rnrRetry, MinRNRTimer: e.c.rnrTimer, MaxRdAtomic: e.c.rd, MaxDestRdAtomic: e.c.dest}
@@ -153,7 +153,7 @@ func (e *end) modify(state qp.State, a *verbs.QPAttr, mask qp.AttrMask) error {
 	return e.ModifyQP(e.qp.H, &b, mask)
 }
 
-// toInit, toRTR and toRTS go one step each.
+// toInit, toRTR and toRTS make one state change each.
 func (e *end) toInit() {
 	mask, _, _ := masks(e.c.typ)
 	e.t.must(e.modify(qp.Init, e.attr(nil), mask))
@@ -169,7 +169,7 @@ func (e *end) toRTS() {
 	e.t.must(e.modify(qp.RTS, e.attr(nil), mask))
 }
 
-// to moves to a state that needs nothing else.
+// to moves to a state that needs no other attributes.
 func (e *end) to(s qp.State) { e.t.must(e.modify(s, &verbs.QPAttr{}, qp.AttrState)) }
 
 func (e *end) state() qp.State {
@@ -178,8 +178,8 @@ func (e *end) state() qp.State {
 	return a.State
 }
 
-// restart takes both ends of a connection through RESET to RTS, with other PSNs:
-// packets may still be under way that would fit the old ones.
+// restart takes both ends of a connection through RESET to RTS. It uses other PSNs, because packets
+// with the old ones may still be in flight.
 func restart(a, b *end) {
 	for _, e := range []*end{a, b} {
 		e.to(qp.Reset)
@@ -189,7 +189,7 @@ func restart(a, b *end) {
 	join(a, b)
 }
 
-// drop takes all completions away.
+// drop polls and discards all completions.
 func (e *end) drop() {
 	for _, c := range []verbs.CQ{e.scq, e.rcq} {
 		for len(must1(e.Poll(c.H, 16, 0))(e.t)) > 0 {
@@ -209,8 +209,8 @@ func join(a, b *end) {
 	}
 }
 
-// pair makes two ends and connects them: the requester's and the responder's. with
-// changes the defaults.
+// pair makes two ends, the requester's and the responder's, and connects them. The functions with
+// change the defaults.
 func (t *T) pair(with ...func(c *config)) (a, b *end) {
 	c := defaults()
 	for _, f := range with {
@@ -221,7 +221,7 @@ func (t *T) pair(with ...func(c *config)) (a, b *end) {
 	return t.pairOf(c, d)
 }
 
-// pairInRTR makes two ends of which only the requester's gets to RTS. The responder's has posted a
+// pairInRTR makes two ends. The requester's is in RTS, the responder's in RTR with a posted
 // receive of n bytes.
 func (t *T) pairInRTR(n uint64) (a, b *end, r uint64) {
 	a, b = t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
@@ -246,14 +246,14 @@ func (t *T) pairOf(ca, cb config) (a, b *end) {
 	return a, b
 }
 
-// id makes the next work request ID.
+// id returns the next work request ID.
 func (t *T) id() uint64 {
 	t.nextID++
 	return t.nextID
 }
 
-// wr makes a signaled work request on n bytes of the own memory at off, and of the
-// peer's at remote.
+// wr makes a signaled work request with n bytes of the local memory at offset off, and with the
+// peer's memory at offset remote.
 func (e *end) wr(op qp.Opcode, off, n, remote uint64) verbs.SendWR {
 	w := verbs.SendWR{ID: e.t.id(), Op: op, Flags: qp.Signaled, SG: []mr.SGE{e.mr.SGE(off, n)}}
 	if e.peer != nil {
@@ -263,7 +263,7 @@ func (e *end) wr(op qp.Opcode, off, n, remote uint64) verbs.SendWR {
 	return w
 }
 
-// post posts work requests, which must work, and returns the ID of the last.
+// post posts work requests, which must not fail, and returns the ID of the last one.
 func (e *end) post(wrs ...verbs.SendWR) uint64 {
 	if e.c.extended {
 		e.t.must(e.PostSendEx(e.qp.H, wrs...))
@@ -293,12 +293,12 @@ func (e *end) next(c verbs.CQ, what string) cq.WC {
 // sent waits for the completion of a send, which must be a success.
 func (e *end) sent(id uint64) cq.WC { return e.sentAs(id, cq.Success) }
 
-// sentAs waits for the completion of a send with a status that is this side's doing.
+// sentAs waits for the completion of a send with a status that this side determines.
 func (e *end) sentAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
 	return e.completed(e.scq, "send", e.Node, id, want, known)
 }
 
-// answeredAs is the same for a status that is the peer's doing.
+// answeredAs is the same for a status that the peer determines.
 func (e *end) answeredAs(id uint64, want cq.Status, known ...deviation[cq.Status]) cq.WC {
 	return e.completed(e.scq, "send", e.peer.Node, id, want, known)
 }
@@ -310,7 +310,7 @@ func (e *end) receivedAs(id uint64, want cq.Status, known ...deviation[cq.Status
 	return e.completed(e.rcq, "receive", e.Node, id, want, known)
 }
 
-// completed takes the next completion; cause is the side whose behaviour decides
+// completed waits for the next completion; cause is the side whose behaviour determines
 // the status.
 func (e *end) completed(c verbs.CQ, what string, cause verbs.Node, id uint64, want cq.Status, known []deviation[cq.Status]) cq.WC {
 	e.t.refused = e.t.refused || want != cq.Success && want != cq.WRFlushErr
@@ -326,11 +326,11 @@ func (e *end) completed(c verbs.CQ, what string, cause verbs.Node, id uint64, wa
 	return w
 }
 
-// idle checks that a queue holds nothing. It does not wait: what could be there must
-// have come before something that has been waited for.
+// idle checks that a queue has no completion. It does not wait: the test has already waited for an
+// event after which no more completions come.
 func (e *end) idle(c verbs.CQ) {
 	if wcs := must1(e.Poll(c.H, 1, 0))(e.t); len(wcs) > 0 {
-		e.t.errorf("%s: a completion that nobody expects: work request %d, %v", e.Label(), wcs[0].ID, wcs[0].Status)
+		e.t.errorf("%s: an unexpected completion: work request %d, %v", e.Label(), wcs[0].ID, wcs[0].Status)
 	}
 }
 
@@ -344,7 +344,7 @@ func (e *end) fill(off, n uint64, seed byte) []byte {
 	return b
 }
 
-// holds checks n bytes at off.
+// holds checks that the memory at off has the bytes want.
 func (e *end) holds(off uint64, want []byte) {
 	got := must1(e.ReadMem(e.mr.Addr+off, uint64(len(want))))(e.t)
 	if !bytes.Equal(got, want) {
@@ -369,7 +369,7 @@ func (e *end) inState(want qp.State, known ...deviation[qp.State]) {
 	expect(e.t, e.Node, "state of the queue pair", got, want, known...)
 }
 
-// works checks that a message and a WRITE get from a to b, and their data back.
+// works checks that a SEND and a WRITE from a to b arrive, and that a READ returns the data.
 func works(a, b *end) {
 	data := a.fill(0, 1500, 0x5A)
 	r := b.recv(0, 1500)
@@ -378,7 +378,7 @@ func works(a, b *end) {
 	b.holds(0, data)
 }
 
-// event waits for an asynchronous event, passing over others.
+// event waits for an asynchronous event, and ignores others.
 func (e *end) event(typ eventType, object verbs.Handle) {
 	for {
 		v, err := e.NextEvent(patience)

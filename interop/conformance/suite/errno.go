@@ -7,7 +7,7 @@ import (
 	errnum "github.com/goroce/roce/internal/errno"
 )
 
-// errno prints by its name.
+// errno is an errno that prints as its name.
 type errno syscall.Errno
 
 const (

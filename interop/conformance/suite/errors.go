@@ -7,8 +7,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// errorTests are about what fails on RC, how it is reported to both sides, and in
-// which state it leaves them.
+// errorTests are the tests of errors on RC: how they are reported to both sides, and the
+// states afterwards.
 var errorTests = []Test{
 	{Name: "TestQP/RCWriteNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant WRITEs", Run: func(t *T) {
 		refusedRemotely(t, qp.Write, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteWrite }, nil)
@@ -25,8 +25,8 @@ var errorTests = []Test{
 	{Name: "TestMR/WriteBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.Write)},
 	{Name: "TestMR/WriteImmBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.WriteImm)},
 	{Name: "TestMR/ReadBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.Read)},
-	{Name: "TestMR/WriteOutOfRange", Checks: "REM_ACCESS_ERR before, behind, across the end, around 2^64", Run: outOfRange(qp.Write)},
-	{Name: "TestMR/ReadOutOfRange", Checks: "REM_ACCESS_ERR before, behind, across the end, around 2^64", Run: outOfRange(qp.Read)},
+	{Name: "TestMR/WriteOutOfRange", Checks: "REM_ACCESS_ERR before the region, after it, across its end, and around 2^64", Run: outOfRange(qp.Write)},
+	{Name: "TestMR/ReadOutOfRange", Checks: "REM_ACCESS_ERR before the region, after it, across its end, and around 2^64", Run: outOfRange(qp.Read)},
 	{Name: "TestMR/OtherPD", Checks: "REM_ACCESS_ERR for a region of another protection domain", Run: func(t *T) {
 		a, b := t.pair()
 		pd := must1(b.AllocPD())(t)
@@ -35,7 +35,7 @@ var errorTests = []Test{
 		w.RKey, w.RemoteAddr = m.RKey, m.Addr
 		a.answeredAs(a.post(w), cq.RemAccessErr)
 	}},
-	{Name: "TestMR/DeregisteredRemote", Checks: "REM_ACCESS_ERR for the key of a region that is gone", Run: func(t *T) {
+	{Name: "TestMR/DeregisteredRemote", Checks: "REM_ACCESS_ERR for the key of a deregistered region", Run: func(t *T) {
 		a, b := t.pair()
 		m := b.register(4096, allRights)
 		w := a.wr(qp.Write, 0, 100, 0)
@@ -45,21 +45,21 @@ var errorTests = []Test{
 		w.ID = t.id()
 		a.answeredAs(a.post(w), cq.RemAccessErr)
 	}},
-	{Name: "TestQP/RCLocalBadLKey", Checks: "LOC_PROT_ERR for a send that cannot be gathered", Run: func(t *T) {
+	{Name: "TestQP/RCLocalBadLKey", Checks: "LOC_PROT_ERR for a send with a wrong local key", Run: func(t *T) {
 		a, _ := t.pair()
 		w := a.wr(qp.Write, 0, 100, 0)
 		w.SG[0].LKey += 1 << 8
 		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), since612(cq.WRFlushErr))
 		a.inState(qp.Err)
 	}},
-	{Name: "TestQP/RCReadBadLKey", Checks: "LOC_PROT_ERR for a READ that cannot be stored", Run: func(t *T) {
+	{Name: "TestQP/RCReadBadLKey", Checks: "LOC_PROT_ERR for a READ with a wrong local key", Run: func(t *T) {
 		a, _ := t.pair()
 		w := a.wr(qp.Read, 0, 100, 0)
 		w.SG[0].LKey += 1 << 8
 		a.sentAs(a.post(w), cq.LocProtErr)
 		a.inState(qp.Err)
 	}},
-	{Name: "TestQP/RCReadNoLocalWrite", Checks: "LOC_PROT_ERR for a READ into memory that is read-only to the device", Run: func(t *T) {
+	{Name: "TestQP/RCReadNoLocalWrite", Checks: "LOC_PROT_ERR for a READ into a region without local write", Run: func(t *T) {
 		a, _ := t.pair()
 		m := a.register(4096, mr.RemoteRead)
 		w := a.wr(qp.Read, 0, 0, 0)
@@ -85,24 +85,24 @@ var errorTests = []Test{
 		b.receivedAs(r.ID, cq.LocProtErr, rxe(cq.LocQPOpErr))
 		a.answeredAs(id, cq.RemOpErr)
 	}},
-	{Name: "TestQP/RCErrorFlushes", Checks: "behind what failed everything is flushed, in order, on both sides", Run: errorFlushes},
+	{Name: "TestQP/RCErrorFlushes", Checks: "all work requests after the failed one are flushed, in order, on both sides", Run: errorFlushes},
 	{Name: "TestQP/RCRestart", Checks: "a failed connection works again after RESET", Run: func(t *T) {
 		a, b := t.pair()
 		w := a.wr(qp.Write, 0, 100, 0)
 		w.RKey += 1 << 8
 		a.answeredAs(a.post(w), cq.RemAccessErr)
-		b.inState(qp.Err) // a kernel that has sent its NAK may not be there yet, and would leave RESET for it
+		b.inState(qp.Err) // a kernel may still be on the way to ERR after its NAK, and would then leave RESET for ERR
 		restart(a, b)
 		works(a, b)
 		works(b, a)
 	}},
-	{Name: "TestQP/RNRRetryExceeded", Checks: "RNR_RETRY_EXC_ERR when no receive appears", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/RNRRetryExceeded", Checks: "RNR_RETRY_EXC_ERR if the responder posts no receive", Clean: true, Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.rnrRetry, c.rnrTimer = 1, 1 })
 		a.sentAs(a.post(a.wr(qp.Send, 0, 100, 0)), cq.RNRRetryExcErr)
 		a.inState(qp.Err)
 		b.inState(qp.RTS)
 	}},
-	{Name: "TestQP/RetryExceeded", Checks: "RETRY_EXC_ERR when nobody answers", Run: func(t *T) {
+	{Name: "TestQP/RetryExceeded", Checks: "RETRY_EXC_ERR if the responder does not answer", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.timeout, c.retry = 10, 2 })
 		b.to(qp.Reset)
 		a.sentAs(a.post(a.wr(qp.Send, 0, 100, 0)), cq.RetryExcErr)
@@ -119,8 +119,8 @@ var errorTests = []Test{
 	}},
 }
 
-// refusedRemotely posts what the responder must refuse and looks at both sides
-// afterwards. configure is about the responder.
+// refusedRemotely posts a request that the responder must refuse, and checks both sides
+// afterwards. configure changes the configuration of the responder.
 func refusedRemotely(t *T, op qp.Opcode, want cq.Status, configure func(*config), change func(*verbs.SendWR)) {
 	ca, cb := defaults(), defaults()
 	if configure != nil {
@@ -179,7 +179,7 @@ func errorFlushes(t *T) {
 	good, bad := a.wr(qp.Write, 0, 10, 0), a.wr(qp.Write, 0, 10, 0)
 	bad.RKey += 1 << 8
 	last, lost := a.wr(qp.Write, 0, 10, 0), a.wr(qp.Write, 0, 10, 0)
-	lost.Flags = 0 // flushed all the same
+	lost.Flags = 0 // unsignaled, but flushed with a completion
 	a.post(good, bad, last, lost)
 	a.sent(good.ID)
 	a.answeredAs(bad.ID, cq.RemAccessErr)

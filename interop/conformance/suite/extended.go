@@ -10,11 +10,11 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// extendedTests are about what not every device has: XRC, FLUSH, ATOMIC_WRITE, masked
+// extendedTests are the tests of optional features: XRC, FLUSH, ATOMIC_WRITE, masked
 // atomics, path migration.
 var extendedTests = []Test{
 	{Name: "TestQPEx/XRCSend", Checks: "SENDs of every size to a shared receive queue of an XRC domain", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) { xrcSends(t, qp.Send) }},
-	{Name: "TestQPEx/XRCSendImm", Checks: "immediate data arrives with them", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) { xrcSends(t, qp.SendImm) }},
+	{Name: "TestQPEx/XRCSendImm", Checks: "immediate data arrives with messages of every size", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) { xrcSends(t, qp.SendImm) }},
 	{Name: "TestQPEx/XRCWriteRead", Checks: "WRITE and READ over XRC", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) {
 		x := t.xrc()
 		data := x.a.fill(0, 5000, 9)
@@ -25,13 +25,13 @@ var extendedTests = []Test{
 	}},
 	{Name: "TestAtomic/XRCCmpAndSwap", Checks: "compare and swap over XRC", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) { xrcAtomic(t, qp.CompareSwap) }},
 	{Name: "TestAtomic/XRCFetchAndAdd", Checks: "fetch and add over XRC", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) { xrcAtomic(t, qp.FetchAdd) }},
-	{Name: "TestXRC/BadSRQ", Checks: "REM_INV_REQ_ERR for a shared receive queue that is not there", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) {
+	{Name: "TestXRC/BadSRQ", Checks: "REM_INV_REQ_ERR for a shared receive queue that does not exist", Needs: verbs.HasXRC, Probe: probeXRC, Run: func(t *T) {
 		x := t.xrc()
 		w := x.wr(qp.Send, 0, 10, 0)
 		w.SRQN ^= 0x5555
 		x.a.sentAs(x.a.post(w), cq.RemInvReqErr)
 	}},
-	{Name: "TestQPEx/RCAtomicWrite", Checks: "8 bytes are there at once", Needs: verbs.HasAtomicWrite, Probe: probeCap(capAtomicWrite), Run: func(t *T) {
+	{Name: "TestQPEx/RCAtomicWrite", Checks: "8 bytes are written atomically", Needs: verbs.HasAtomicWrite, Probe: probeCap(capAtomicWrite), Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.extended = true })
 		for i := range uint64(3) {
 			a.sent(a.post(atomicWrite(a, i*8, 0x0102030405060708*i)))
@@ -60,7 +60,7 @@ var extendedTests = []Test{
 		a, _ := flushPair(t)
 		a.answeredAs(a.post(a.flush(bth.FlushPersistent, bth.FlushRange)), cq.RemAccessErr)
 	}},
-	{Name: "TestAtomic/MaskedCmpAndSwap", Checks: "compares some bits, swaps others", Needs: verbs.HasMaskedAtomics, Run: func(t *T) {
+	{Name: "TestAtomic/MaskedCmpAndSwap", Checks: "compares some bits and swaps others", Needs: verbs.HasMaskedAtomics, Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.masked = true })
 		b.setWord(8, 0x1111222233334444)
 		w := a.wr(qp.MaskedCompareSwap, 0, 8, 8)
@@ -88,10 +88,10 @@ var extendedTests = []Test{
 		a, b := t.pair(func(c *config) { c.typ, c.access = qp.UD, c.access|mr.RelaxedOrdering })
 		oneArrives(t, a, b)
 	}},
-	{Name: "TestQP/PathMigration", Checks: "both ends change over to the alternate path and say so", Needs: verbs.HasPathMigration, Probe: probeMigration, Run: migration},
+	{Name: "TestQP/PathMigration", Checks: "both ends migrate to the alternate path and report it", Needs: verbs.HasPathMigration, Probe: probeMigration, Run: migration},
 }
 
-// Of enum ibv_mig_state.
+// Values of enum ibv_mig_state.
 const (
 	rearm = 1
 	armed = 2
@@ -109,7 +109,7 @@ type xrcEnd struct {
 	srq verbs.Sink
 	cq  verbs.CQ
 	mr  verbs.MR
-	end *end // for its helpers
+	end *end // of the target, for its helper methods
 }
 
 func (t *T) xrc() *xrcEnd {
@@ -177,7 +177,7 @@ const (
 	capAtomicWrite = 1 << 40
 )
 
-// probeCap asks the device whether it offers something.
+// probeCap returns a probe for a feature with a bit in the device capabilities.
 func probeCap(bit uint64) func(verbs.Node) error {
 	return func(n verbs.Node) error {
 		flags, err := n.CapFlags()
@@ -194,8 +194,8 @@ func atomicWrite(a *end, remote, v uint64) verbs.SendWR {
 	return w
 }
 
-// probeFlush: a device that has FLUSH is not offered only by the library in front of
-// it.
+// probeFlush reports FLUSH as unsupported without trying it if the device has FLUSH, but its
+// library has no call for it.
 func probeFlush(n verbs.Node) error {
 	if n.Offers()&verbs.HasFlush != 0 {
 		return errUnsupported
@@ -211,14 +211,14 @@ func flushPair(t *T) (a, b *end) {
 	})
 }
 
-// flush is a FLUSH of the beginning of the peer's memory.
+// flush makes a FLUSH of the first 3000 bytes of the peer's memory.
 func (e *end) flush(how bth.FlushType, level bth.FlushSelectivity) verbs.SendWR {
 	w := e.wr(qp.Flush, 0, 0, 0)
 	w.SG, w.FlushType, w.FlushLevel, w.FlushLength = nil, how, level, 3000
 	return w
 }
 
-// probeMigration asks for an alternate path.
+// probeMigration tries to load an alternate path.
 func probeMigration(n verbs.Node) error {
 	t := &T{requester: n, responder: n}
 	var err error
@@ -237,7 +237,7 @@ func migration(t *T) {
 		v := &verbs.QPAttr{MigState: rearm, Alt: verbs.AH{Port: 1, SGIDIndex: own, DGID: peer}, AltTimeout: 14}
 		t.must(e.modify(qp.RTS, v, qp.AttrState|qp.AttrAltPath|qp.AttrPathMigState))
 	}
-	works(a, b) // which tells each that the other is ready
+	works(a, b) // so that each end knows that the other is ready
 	works(b, a)
 	for _, e := range []*end{a, b} {
 		got, _, err := e.QueryQP(e.qp.H, allAttrs)

@@ -10,12 +10,12 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// notifyTests are about completion channels and the size of completion queues:
+// notifyTests are the tests of completion channels and of the size of completion queues:
 // pyverbs test_cq_events, test_cq.
 var notifyTests = []Test{
-	{Name: "TestCQEvents/RC", Checks: "an event for each completion that was asked for", Needs: verbs.HasChannels, Run: func(t *T) { cqEvents(t, qp.RC) }},
-	{Name: "TestCQEvents/UD", Checks: "an event for each completion that was asked for", Clean: true, Needs: verbs.HasChannels, Run: func(t *T) { cqEvents(t, qp.UD) }},
-	{Name: "TestCQEvents/Once", Checks: "one event for several completions, until it is asked for again", Needs: verbs.HasChannels, Run: func(t *T) {
+	{Name: "TestCQEvents/RC", Checks: "an event after each request for notification", Needs: verbs.HasChannels, Run: func(t *T) { cqEvents(t, qp.RC) }},
+	{Name: "TestCQEvents/UD", Checks: "an event after each request for notification", Clean: true, Needs: verbs.HasChannels, Run: func(t *T) { cqEvents(t, qp.UD) }},
+	{Name: "TestCQEvents/Once", Checks: "one event for several completions, until notification is requested again", Needs: verbs.HasChannels, Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.channel = true })
 		t.must(b.ReqNotify(b.rcq.H, false))
 		for range 3 {
@@ -26,7 +26,7 @@ var notifyTests = []Test{
 		b.cqEvent(b.rcq)
 		b.noCQEvent()
 	}},
-	{Name: "TestCQEvents/Solicited", Checks: "only a message that is solicited, if nothing else was asked for", Needs: verbs.HasChannels, Run: func(t *T) {
+	{Name: "TestCQEvents/Solicited", Checks: "only a solicited message raises the event, if only these were requested", Needs: verbs.HasChannels, Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.channel = true })
 		t.must(b.ReqNotify(b.rcq.H, true))
 		for _, flag := range []qp.SendFlags{0, qp.Solicited} {
@@ -41,7 +41,7 @@ var notifyTests = []Test{
 		}
 		b.cqEvent(b.rcq)
 	}},
-	{Name: "TestCQEvents/SolicitedError", Checks: "an error is solicited, whoever sent it", Needs: verbs.HasChannels, Run: func(t *T) {
+	{Name: "TestCQEvents/SolicitedError", Checks: "a completion with an error always counts as solicited", Needs: verbs.HasChannels, Run: func(t *T) {
 		a, _ := t.pair(func(c *config) { c.channel = true })
 		t.must(a.ReqNotify(a.rcq.H, true))
 		r := a.recv(0, 100)
@@ -62,7 +62,7 @@ var notifyTests = []Test{
 		t.must(n.DestroyCQ(c.H))
 		t.must(n.DestroyChannel(ch))
 	}},
-	{Name: "TestCQ/Resize", Checks: "grows and shrinks; EINVAL below what it holds, for 0 and too many", Clean: true, Needs: verbs.HasResizeCQ, Run: func(t *T) {
+	{Name: "TestCQ/Resize", Checks: "the queue grows and shrinks; EINVAL for fewer entries than it holds, for 0 and for too many", Clean: true, Needs: verbs.HasResizeCQ, Run: func(t *T) {
 		a, _ := t.pair(func(c *config) { c.typ, c.cqe = qp.UD, 3 })
 		resize := func(n int) {
 			if got := must1(a.ResizeCQ(a.scq.H, n))(t); got < n {
@@ -75,8 +75,8 @@ var notifyTests = []Test{
 		for range 6 {
 			last = a.post(a.wr(qp.Send, 0, 10, 0))
 		}
-		// All six are there when a seventh on another queue pair is complete; the
-		// first queue is full, so that it is asked by shrinking it.
+		// After a seventh send, on another queue pair, has completed, the six completions
+		// are in the first queue. So shrinking that queue must fail.
 		c, _ := t.pair(service(qp.UD))
 		c.sent(c.post(c.wr(qp.Send, 0, 10, 0)))
 		_, err := a.ResizeCQ(a.scq.H, 1)
@@ -89,8 +89,8 @@ var notifyTests = []Test{
 			a.sent(id)
 		}
 	}},
-	{Name: "TestMulticast/Attach", Checks: "attaching twice is once; EINVAL for no group, no UD queue pair, what is not attached", Single: true, Needs: verbs.HasMulticast, Run: attach},
-	{Name: "TestMulticast/Traffic", Checks: "a copy for each queue pair attached, none for one that no longer is", Clean: true, Needs: verbs.HasMulticast, Run: multicastTraffic},
+	{Name: "TestMulticast/Attach", Checks: "a second attach has no effect; EINVAL for an address that is no group, for an RC queue pair, and for detaching without an attach", Single: true, Needs: verbs.HasMulticast, Run: attach},
+	{Name: "TestMulticast/Traffic", Checks: "each attached queue pair gets a copy, a detached one gets none", Clean: true, Needs: verbs.HasMulticast, Run: multicastTraffic},
 }
 
 func cqEvents(t *T, typ qp.Type) {
@@ -114,15 +114,16 @@ func (e *end) cqEvent(c verbs.CQ) {
 	expect(e.t, e.Node, "queue of the event", h, c.H)
 }
 
-// noCQEvent checks that there is none. What could have raised one has been polled.
+// noCQEvent checks that there is no event. The test has already polled every completion that could
+// have raised one.
 func (e *end) noCQEvent() {
 	if h, err := e.CQEvent(e.channel, time.Millisecond); errno(verbs.Errno(err)) != eAGAIN {
-		e.t.errorf("%s: an event of queue %d that nobody asked for (%v)", e.Label(), h, err)
+		e.t.errorf("%s: an unexpected event of queue %d (%v)", e.Label(), h, err)
 	}
 }
 
-// group is the multicast group of the tests; the guest's host joins it, which
-// rxe leaves to others.
+// group is the multicast group of the tests. The guest's IP stack must join it separately, because
+// rxe does not do that.
 var group = bth.GIDFrom(netip.MustParseAddr("239.78.1.2"))
 
 func attach(t *T) {

@@ -6,9 +6,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// objectTests are about making and ending objects, as far as pyverbs does not look at it.
+// objectTests are the tests of making and destroying objects that pyverbs does not have.
 var objectTests = []Test{
-	{Name: "TestPD/DeallocBusy", Checks: "EBUSY while regions or queue pairs are in it", Single: true, Run: pdBusy},
+	{Name: "TestPD/DeallocBusy", Checks: "EBUSY while it has regions or queue pairs", Single: true, Run: pdBusy},
 	{Name: "TestCQ/DestroyBusy", Checks: "EBUSY while a queue pair uses it", Single: true, Run: func(t *T) {
 		e := t.newEnd(t.requester, defaults())
 		refused(t, e, "destroying the queue", e.DestroyCQ(e.scq.H), eBUSY)
@@ -20,14 +20,14 @@ var objectTests = []Test{
 		_, err := e.CreateAH(e.pd, verbs.AH{NoGRH: true, Port: 1})
 		refused(t, e, "address without a GRH", err, eINVAL)
 	}},
-	{Name: "TestAddr/CreateAHBadIndex", Checks: "ENODATA for a GID index that holds none", Single: true, Run: func(t *T) {
+	{Name: "TestAddr/CreateAHBadIndex", Checks: "ENODATA for an empty entry of the GID table", Single: true, Run: func(t *T) {
 		e := t.newEnd(t.requester, defaults())
 		a := e.toward(e)
 		a.SGIDIndex = 200
 		_, err := e.CreateAH(e.pd, a)
 		refused(t, e, "address with GID index 200", err, eNODATA)
 	}},
-	{Name: "TestMR/RegNotOffered", Checks: "EOPNOTSUPP for huge pages, and for paging on demand but by Linux 7", Single: true, Run: func(t *T) {
+	{Name: "TestMR/RegNotOffered", Checks: "EOPNOTSUPP for huge pages, and for on-demand paging except on Linux 7", Single: true, Run: func(t *T) {
 		n := t.requester
 		pd := must1(n.AllocPD())(t)
 		addr := must1(n.Alloc(4096))(t)
@@ -47,12 +47,12 @@ var objectTests = []Test{
 		_, err := n.RegMR(pd, addr, 0, mr.LocalWrite)
 		refused(t, n, "registering no bytes", err, eINVAL)
 	}},
-	{Name: "TestMR/RegUnmapped", Checks: "EFAULT for memory that is not there", Single: true, Run: func(t *T) {
+	{Name: "TestMR/RegUnmapped", Checks: "EFAULT for unmapped memory", Single: true, Run: func(t *T) {
 		n := t.requester
 		_, err := n.RegMR(must1(n.AllocPD())(t), 0x10000, 4096, mr.LocalWrite)
 		refused(t, n, "registering unmapped memory", err, eFAULT)
 	}},
-	{Name: "TestMR/KeysDiffer", Checks: "every region has keys of its own", Single: true, Run: func(t *T) {
+	{Name: "TestMR/KeysDiffer", Checks: "every region has different keys", Single: true, Run: func(t *T) {
 		n := t.requester
 		pd := must1(n.AllocPD())(t)
 		addr := must1(n.Alloc(4096))(t)

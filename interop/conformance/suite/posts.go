@@ -10,9 +10,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// postTests are about what posting refuses: the bad flows of pyverbs test_qpex.
+// postTests are the tests of refused posts: the bad flows of pyverbs test_qpex.
 var postTests = []Test{
-	{Name: "TestQPEx/PostRecvStateBadFlow", Checks: "EINVAL in RESET; taken from INIT on", Single: true, Run: func(t *T) {
+	{Name: "TestQPEx/PostRecvStateBadFlow", Checks: "EINVAL in RESET; accepted from INIT on", Single: true, Run: func(t *T) {
 		for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 			c := defaults()
 			c.typ = typ
@@ -45,7 +45,7 @@ var postTests = []Test{
 		for range e.qp.Caps.MaxRecvWR {
 			e.recv(0, 10)
 		}
-		for taken := e.qp.Caps.MaxRecvWR; ; taken++ { // a few more may fit than were promised
+		for taken := e.qp.Caps.MaxRecvWR; ; taken++ { // the queue may have room for a few more than its capacity
 			err := e.PostRecv(e.qp.H, verbs.RecvWR{SG: []mr.SGE{e.mr.SGE(0, 10)}})
 			if err != nil || taken > 1000 {
 				refused(t, e, "receive on a full queue", err, eNOMEM)
@@ -53,7 +53,7 @@ var postTests = []Test{
 			}
 		}
 	}},
-	{Name: "TestQPEx/FullSQBadFlow", Checks: "ENOMEM when the send queue is full, and what was posted is sent", Run: fullSQ},
+	{Name: "TestQPEx/FullSQBadFlow", Checks: "ENOMEM when the send queue is full; the posted work requests are sent", Run: fullSQ},
 	{Name: "TestQPEx/RQWithLargerSGLBadFlow", Checks: "EINVAL for more elements than the queue has", Single: true, Run: func(t *T) {
 		e := t.newEnd(t.requester, defaults())
 		e.toInit()
@@ -77,7 +77,7 @@ var postTests = []Test{
 		w.SG, w.Inline = nil, make([]byte, a.qp.Caps.MaxInlineData+1)
 		refused(t, a, "send with too much inline data", a.PostSend(a.qp.H, w), eINVAL)
 	}},
-	{Name: "TestQPEx/ListStopsAtBad", Checks: "work requests before a bad one are posted, those behind it not", Run: func(t *T) {
+	{Name: "TestQPEx/ListStopsAtBad", Checks: "work requests before a bad one are posted, those after it are not", Run: func(t *T) {
 		a, b := t.pair()
 		first := b.recv(0, 100)
 		b.recv(0, 100)
@@ -132,7 +132,8 @@ func fullSQ(t *T) {
 	}
 }
 
-// badOpcode posts what only RC has. rxe takes it and fails it later.
+// badOpcode posts operations that only RC has. rxe accepts them, and completes them with an error
+// later.
 func badOpcode(t *T) {
 	for _, typ := range []qp.Type{qp.UC, qp.UD} {
 		for _, op := range []qp.Opcode{qp.Read, qp.FetchAdd, qp.SendInv} {

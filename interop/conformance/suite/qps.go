@@ -9,9 +9,9 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// qpTests are about changing and asking queue pairs, as far as pyverbs test_qp does not look at it.
+// qpTests are the tests of modifying and querying queue pairs that pyverbs test_qp does not have.
 var qpTests = []Test{
-	{Name: "TestQP/QueryAttr", Checks: "what was set is what is reported", Run: queryAttr},
+	{Name: "TestQP/QueryAttr", Checks: "a query returns the values that were set", Run: queryAttr},
 	{Name: "TestQP/PrivilegedQKey", Checks: "a Q_Key with the top bit can be set", Single: true, Run: func(t *T) {
 		c := defaults()
 		c.typ, c.qkey = qp.UD, 0x80000000
@@ -21,8 +21,8 @@ var qpTests = []Test{
 		t.must(err)
 		expect(t, e.Node, "Q_Key", a.QKey, c.qkey)
 	}},
-	{Name: "TestQP/ModifyRCRdAtomic", Checks: "every number of READs and atomics up to the limit is granted", Run: modifyRdAtomic},
-	{Name: "TestQP/ModifyBadTransition", Checks: "EINVAL for states that do not follow", Single: true, Run: badTransitions},
+	{Name: "TestQP/ModifyRCRdAtomic", Checks: "every number of outstanding READs and atomics up to the limit is accepted", Run: modifyRdAtomic},
+	{Name: "TestQP/ModifyBadTransition", Checks: "EINVAL for state changes that are not allowed", Single: true, Run: badTransitions},
 	{Name: "TestQP/ModifyMissingAttr", Checks: "EINVAL when a required attribute is left out", Run: missingAttrs},
 	{Name: "TestQP/ModifyBadValue", Checks: "EINVAL for values out of range", Run: badValues},
 	{Name: "TestQP/ModifyNoGRH", Checks: "EINVAL for an address without a GRH", Needs: verbs.HasGRHFlag, Single: true, Run: func(t *T) {
@@ -32,7 +32,7 @@ var qpTests = []Test{
 		v.AV.NoGRH = true
 		refused(t, a, "RTR without a GRH", a.modify(qp.RTR, v, rtrMask), eINVAL)
 	}},
-	{Name: "TestQP/ModifyBadGIDIndex", Checks: "ENODATA for a GID index that holds none", Run: func(t *T) {
+	{Name: "TestQP/ModifyBadGIDIndex", Checks: "ENODATA for an empty entry of the GID table", Run: func(t *T) {
 		a, b := t.newEnd(t.requester, defaults()), t.newEnd(t.responder, defaults())
 		a.toInit()
 		v := a.attr(b)
@@ -42,7 +42,7 @@ var qpTests = []Test{
 	}},
 }
 
-// allAttrs is every attribute there is a bit for.
+// allAttrs has the bits of all attributes.
 const allAttrs = qp.AttrDestQPN<<1 - 1
 
 func queryAttr(t *T) {

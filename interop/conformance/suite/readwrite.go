@@ -9,14 +9,14 @@ import (
 
 // readWriteTests are RDMA WRITE and READ on RC: pyverbs test_qpex, test_mr.
 var readWriteTests = []Test{
-	{Name: "TestQPEx/RCWrite", Checks: "WRITEs of every size arrive, nothing beside them changes", Run: func(t *T) { writes(t, false) }},
+	{Name: "TestQPEx/RCWrite", Checks: "WRITEs of every size arrive, and the memory around them does not change", Run: func(t *T) { writes(t, false) }},
 	{Name: "TestQPEx/RCWriteEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { writes(t, true) }},
-	{Name: "TestQPEx/RCWriteImm", Checks: "takes a receive, whose buffer stays as it is, and reports the length", Run: writeImm},
-	{Name: "TestQPEx/RCWriteZeroSize", Checks: "no bytes need neither key nor address", Run: func(t *T) { noBytes(t, qp.Write) }},
-	{Name: "TestQPEx/RCRead", Checks: "READs of every size bring the data, nothing beside it changes", Run: func(t *T) { reads(t, false) }},
+	{Name: "TestQPEx/RCWriteImm", Checks: "a WRITE with immediate data takes a receive, does not change its buffer, and reports the length", Run: writeImm},
+	{Name: "TestQPEx/RCWriteZeroSize", Checks: "an operation of no bytes needs neither key nor address", Run: func(t *T) { noBytes(t, qp.Write) }},
+	{Name: "TestQPEx/RCRead", Checks: "READs of every size return the data, and the memory around it does not change", Run: func(t *T) { reads(t, false) }},
 	{Name: "TestQPEx/RCReadEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { reads(t, true) }},
-	{Name: "TestQPEx/RCReadZeroSize", Checks: "no bytes need neither key nor address", Run: func(t *T) { noBytes(t, qp.Read) }},
-	{Name: "TestQP/RCReadsQueue", Checks: "more READs than may be outstanding wait their turn and complete in order", Run: func(t *T) {
+	{Name: "TestQPEx/RCReadZeroSize", Checks: "an operation of no bytes needs neither key nor address", Run: func(t *T) { noBytes(t, qp.Read) }},
+	{Name: "TestQP/RCReadsQueue", Checks: "with more READs than may be outstanding the rest waits, and all complete in order", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.rd, c.dest = 2, 2 })
 		data := b.fill(0, 8192, 3)
 		var wrs []verbs.SendWR
@@ -29,7 +29,7 @@ var readWriteTests = []Test{
 		}
 		a.holds(0, data)
 	}},
-	{Name: "TestQP/RCReadFence", Checks: "a fenced SEND carries what the READ before it brought", Run: func(t *T) {
+	{Name: "TestQP/RCReadFence", Checks: "a fenced SEND sends the data of the READ before it", Run: func(t *T) {
 		a, b := t.pair()
 		data := b.fill(0, 3000, 8)
 		r := b.recv(4096, 3000)
@@ -41,7 +41,7 @@ var readWriteTests = []Test{
 		b.received(r)
 		b.holds(4096, data)
 	}},
-	{Name: "TestQP/RCWriteBeforeSend", Checks: "a WRITE's data is there when the SEND behind it arrives", Run: func(t *T) {
+	{Name: "TestQP/RCWriteBeforeSend", Checks: "the data of a WRITE has arrived when the SEND after it arrives", Run: func(t *T) {
 		a, b := t.pair()
 		for i := range byte(10) {
 			data := a.fill(0, 5000, i)
@@ -69,7 +69,7 @@ var readWriteTests = []Test{
 		checkRecv(t, b, b.received(r), cq.OpRecv, n)
 		b.holds(0, data)
 	}},
-	{Name: "TestMR/RegIova", Checks: "a region under an address of the program's choice", Run: func(t *T) {
+	{Name: "TestMR/RegIova", Checks: "a region with an address that the program has chosen", Run: func(t *T) {
 		a, b := t.pair()
 		const iova = 0x7000_0000_1000
 		at := must1(b.Alloc(8192))(t)
@@ -85,7 +85,7 @@ var readWriteTests = []Test{
 		a.sent(a.post(w))
 		a.holds(8192, data)
 	}},
-	{Name: "TestQP/RCPathMTUs", Checks: "every path MTU up to the port's", Run: func(t *T) {
+	{Name: "TestQP/RCPathMTUs", Checks: "transfers with every path MTU up to the port's", Run: func(t *T) {
 		for _, m := range []bth.MTU{bth.MTU256, bth.MTU512, bth.MTU1024} {
 			a, b := t.pair(func(c *config) { c.mtu = m })
 			data := a.fill(0, 3001, byte(m))
@@ -97,7 +97,7 @@ var readWriteTests = []Test{
 	}},
 }
 
-// around is what lies on both sides of the bytes that a test writes.
+// around is the number of bytes before and after the written bytes that a test checks.
 const around = 16
 
 func writes(t *T, extended bool) {

@@ -7,7 +7,7 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// srqTests are about shared receive queues: pyverbs test_srq, and more.
+// srqTests are the tests of shared receive queues: those of pyverbs test_srq, and more.
 var srqTests = []Test{
 	{Name: "TestSRQ/RCTraffic", Checks: "two connections take their receives from one queue", Needs: verbs.HasSRQ, Run: func(t *T) {
 		srq, as, bs := t.sharing(qp.RC, 2)
@@ -27,7 +27,7 @@ var srqTests = []Test{
 			expect(t, b.Node, "data", string(got), string(data))
 		}
 	}},
-	{Name: "TestSRQ/RCWriteImm", Checks: "WRITEs with immediate data take from it, too", Needs: verbs.HasSRQ, Run: func(t *T) {
+	{Name: "TestSRQ/RCWriteImm", Checks: "WRITEs with immediate data take receives from the queue, too", Needs: verbs.HasSRQ, Run: func(t *T) {
 		srq, as, bs := t.sharing(qp.RC, 1)
 		srq.recv(0, 10)
 		w := as[0].wr(qp.WriteImm, 0, 3000, 0)
@@ -44,7 +44,7 @@ var srqTests = []Test{
 		as[0].sent(id)
 		bs[0].received(512)
 	}},
-	{Name: "TestSRQ/UDTraffic", Checks: "datagrams take from it", Needs: verbs.HasSRQ, Clean: true, Run: func(t *T) {
+	{Name: "TestSRQ/UDTraffic", Checks: "datagrams take receives from the queue", Needs: verbs.HasSRQ, Clean: true, Run: func(t *T) {
 		srq, as, bs := t.sharing(qp.UD, 2)
 		for i := range 4 {
 			srq.recv(uint64(i)*512, 200)
@@ -52,7 +52,7 @@ var srqTests = []Test{
 			checkRecv(t, bs[i%2], bs[i%2].received(uint64(i)*512), cq.OpRecv, 100+grh)
 		}
 	}},
-	{Name: "TestSRQ/UCTraffic", Checks: "UC messages take from it", Needs: verbs.HasSRQ, Clean: true, Run: func(t *T) {
+	{Name: "TestSRQ/UCTraffic", Checks: "UC messages take receives from the queue", Needs: verbs.HasSRQ, Clean: true, Run: func(t *T) {
 		srq, as, bs := t.sharing(qp.UC, 2)
 		for i := range 4 {
 			srq.recv(uint64(i)*3000, 3000)
@@ -60,7 +60,7 @@ var srqTests = []Test{
 			checkRecv(t, bs[i%2], bs[i%2].received(uint64(i)*3000), cq.OpRecv, 2500)
 		}
 	}},
-	{Name: "TestSRQ/Resize", Checks: "grows, and keeps what is in it", Needs: verbs.HasSRQ, Run: func(t *T) {
+	{Name: "TestSRQ/Resize", Checks: "the queue grows, and keeps its receives", Needs: verbs.HasSRQ, Run: func(t *T) {
 		srq, as, bs := t.sharing(qp.RC, 1)
 		srq.recv(0, 100)
 		srq.recv(512, 100)
@@ -87,7 +87,7 @@ var srqTests = []Test{
 		bs[0].event(eventSRQLimit, srq.H)
 		expect(t, srq.Node, "limit afterwards", must1(srq.QuerySRQ(srq.H))(t).Limit, 0)
 	}},
-	{Name: "TestSRQ/LastWQEEvent", Checks: "the event QP_LAST_WQE_REACHED when a queue pair goes to ERR; the receives stay", Needs: verbs.HasSRQ, Run: func(t *T) {
+	{Name: "TestSRQ/LastWQEEvent", Checks: "the event QP_LAST_WQE_REACHED when a queue pair goes to ERR; the receives stay in the queue", Needs: verbs.HasSRQ, Run: func(t *T) {
 		srq, as, bs := t.sharing(qp.RC, 2)
 		srq.recv(0, 100)
 		bs[0].to(qp.Err)
@@ -103,7 +103,7 @@ var srqTests = []Test{
 			refused(t, t.requester, "shared receive queue of that size", err, eINVAL)
 		}
 	}},
-	{Name: "TestSRQ/ModifyBadFlow", Checks: "EINVAL for a limit above the size, and a size below what is queued", Single: true, Needs: verbs.HasSRQ, Run: func(t *T) {
+	{Name: "TestSRQ/ModifyBadFlow", Checks: "EINVAL for a limit above the size, and for a size below the number of queued receives", Single: true, Needs: verbs.HasSRQ, Run: func(t *T) {
 		srq := t.newSink(t.requester)
 		for range srq.MaxWR {
 			srq.recv(0, 10)
@@ -149,7 +149,7 @@ func (t *T) newSink(n verbs.Node) *sink {
 	return s
 }
 
-// recv posts a receive of n bytes at off, which is its ID.
+// recv posts a receive of n bytes at off. Its ID is off.
 func (s *sink) recv(off, n uint64) {
 	s.t.must(s.PostSRQRecv(s.H, verbs.RecvWR{ID: off, SG: []mr.SGE{s.mr.SGE(off, n)}}))
 }

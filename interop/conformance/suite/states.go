@@ -26,9 +26,9 @@ const (
 
 func (t eventType) String() string { return roce.EventType(t).String() }
 
-// stateTests are about states of the queue pair and the events they bring.
+// stateTests are the tests of the states of a queue pair, and of the events of state changes.
 var stateTests = []Test{
-	{Name: "TestQP/ErrFlushes", Checks: "moving to ERR flushes what is posted, in order", Run: func(t *T) {
+	{Name: "TestQP/ErrFlushes", Checks: "a change to ERR flushes the posted work requests, in order", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.rnrTimer = 31 })
 		var sends, recvs []uint64
 		for range 3 {
@@ -43,7 +43,7 @@ var stateTests = []Test{
 		a.inState(qp.Err)
 		b.inState(qp.RTS)
 	}},
-	{Name: "TestQP/ErrFlushesNewSends", Checks: "what is posted in ERR is flushed", Run: func(t *T) {
+	{Name: "TestQP/ErrFlushesNewSends", Checks: "work requests posted in ERR are flushed", Run: func(t *T) {
 		a, _ := t.pair()
 		a.to(qp.Err)
 		a.sentAs(a.post(a.wr(qp.Send, 0, 10, 0)), cq.WRFlushErr)
@@ -67,7 +67,7 @@ var stateTests = []Test{
 		works(a, b)
 		a.idle(a.rcq)
 	}},
-	{Name: "TestQP/RTRReceives", Checks: "a queue pair in RTR takes requests and answers them", Run: func(t *T) {
+	{Name: "TestQP/RTRReceives", Checks: "a queue pair in RTR executes requests and answers them", Run: func(t *T) {
 		a, b, r := t.pairInRTR(3000)
 		data := a.fill(0, 3000, 0x11)
 		a.sent(a.post(a.wr(qp.Send, 0, 3000, 0)))
@@ -83,7 +83,7 @@ var stateTests = []Test{
 		b.received(r)
 		b.firstEvent(eventCommEst, rxe(eventSQDrained))
 	}},
-	{Name: "TestQP/AccessErrEvent", Checks: "the event QP_ACCESS_ERR at the responder of a WRITE that is refused", Run: func(t *T) {
+	{Name: "TestQP/AccessErrEvent", Checks: "the event QP_ACCESS_ERR at the responder of a refused WRITE", Run: func(t *T) {
 		a, b := t.pair()
 		w := a.wr(qp.Write, 0, 10, 0)
 		w.RKey += 1 << 8
@@ -97,7 +97,7 @@ var stateTests = []Test{
 		a.answeredAs(a.post(a.wr(qp.Read, 0, 10, 0)), cq.RemInvReqErr)
 		b.firstEvent(eventReqErr, rxe(eventSQDrained))
 	}},
-	{Name: "TestQP/SQDrained", Checks: "the event SQ_DRAINED once what was started is complete", Run: func(t *T) {
+	{Name: "TestQP/SQDrained", Checks: "the event SQ_DRAINED when all started requests are complete", Run: func(t *T) {
 		a, b := t.pair()
 		var ids []uint64
 		for range 4 {
@@ -108,14 +108,14 @@ var stateTests = []Test{
 		a.event(eventSQDrained, a.qp.H)
 		a.inState(qp.SQD)
 		a.to(qp.RTS)
-		// What had not been started is sent now, in rxe at the next doorbell.
+		// Requests that were not started before are sent now; rxe sends them at the next doorbell.
 		b.recv(0, 5000)
 		ids = append(ids, a.post(a.wr(qp.Send, 0, 5000, 0)))
 		for _, id := range ids {
 			a.sent(id)
 		}
 	}},
-	{Name: "TestQP/SQDHolds", Checks: "what is posted in SQD is sent after the return to RTS", Run: func(t *T) {
+	{Name: "TestQP/SQDHolds", Checks: "work requests posted in SQD are sent after the return to RTS", Run: func(t *T) {
 		a, b := t.pair()
 		a.drain()
 		a.event(eventSQDrained, a.qp.H)
@@ -141,7 +141,7 @@ var stateTests = []Test{
 		b.received(r)
 		b.received(again)
 	}},
-	{Name: "TestQP/SQDChangesPath", Checks: "attributes that may change in SQD do, and traffic goes on", Run: func(t *T) {
+	{Name: "TestQP/SQDChangesPath", Checks: "the attributes that may change in SQD change, and traffic continues", Run: func(t *T) {
 		a, b := t.pair()
 		a.drain()
 		a.event(eventSQDrained, a.qp.H)
@@ -158,19 +158,19 @@ var stateTests = []Test{
 		works(a, b)
 		works(b, a)
 	}},
-	{Name: "TestQP/CurState", Checks: "EINVAL for a CUR_STATE that is not the present one", Run: func(t *T) {
+	{Name: "TestQP/CurState", Checks: "EINVAL for a CUR_STATE other than the present state", Run: func(t *T) {
 		a, _ := t.pair()
 		err := a.modify(qp.RTS, &verbs.QPAttr{CurState: qp.SQD}, qp.AttrState|qp.AttrCurState)
 		refused(t, a, "CUR_STATE SQD in RTS", err, eINVAL, rxe(success))
 		t.must(a.modify(qp.RTS, &verbs.QPAttr{CurState: qp.RTS}, qp.AttrState|qp.AttrCurState))
 	}},
-	{Name: "TestQP/RightsInRTS", Checks: "rights can be taken away while connected", Run: func(t *T) {
+	{Name: "TestQP/RightsInRTS", Checks: "access rights can be removed while connected", Run: func(t *T) {
 		a, b := t.pair()
 		a.sent(a.post(a.wr(qp.Write, 0, 100, 0)))
 		t.must(b.modify(qp.RTS, &verbs.QPAttr{}, qp.AttrState|qp.AttrAccess))
 		a.answeredAs(a.post(a.wr(qp.Write, 0, 100, 0)), cq.RemInvReqErr)
 	}},
-	{Name: "TestCQ/OverflowReceive", Checks: "the event CQ_ERR, and a receive that finds no room puts its queue pair into ERR", Run: func(t *T) {
+	{Name: "TestCQ/OverflowReceive", Checks: "the event CQ_ERR; a receive without room for its completion puts its queue pair into ERR", Run: func(t *T) {
 		ca, cb := defaults(), defaults()
 		cb.cqe = 1
 		a, b := t.pairOf(ca, cb)
@@ -182,10 +182,10 @@ var stateTests = []Test{
 	}},
 }
 
-// drained waits until the send queue is: rxe drains it anew whenever it is told to be in
-// SQD, though it is, and does not leave the state meanwhile.
+// drained waits until the send queue is drained. rxe starts to drain it again at every change to
+// SQD, even if it is in SQD already, and does not leave the state until it is drained.
 func (e *end) drained() {
-	for range 1000 { // queries, of a guest
+	for range 1000 { // each query of a guest takes some time
 		a, _, err := e.QueryQP(e.qp.H, allAttrs)
 		if e.t.must(err); !a.Draining {
 			return
@@ -193,13 +193,13 @@ func (e *end) drained() {
 	}
 }
 
-// drain moves to SQD and asks for the event.
+// drain moves to SQD and requests the event SQ_DRAINED.
 func (e *end) drain() {
 	e.t.must(e.modify(qp.SQD, &verbs.QPAttr{SQDNotify: true}, qp.AttrState|qp.AttrSQDNotify))
 }
 
-// firstEvent checks which event came first. Another queue pair of the side is made
-// to raise SQ_DRAINED, so that one that was not raised is not waited for.
+// firstEvent checks which event comes first. It makes another queue pair of the side raise
+// SQ_DRAINED, so that there is always an event, and a missing one needs no time limit.
 func (e *end) firstEvent(want eventType, known ...deviation[eventType]) {
 	t := e.t
 	other := &T{requester: e.Node, responder: e.Node, nextID: 1000}

@@ -9,23 +9,24 @@ import (
 	"github.com/goroce/roce/interop/conformance/verbs"
 )
 
-// watched are the counters that tell what two sides do that do not get on: nothing, or
-// the same again and again. rxe and roce have the same names for them.
+// watched are the counters that show the activity of two sides whose transfer does not make
+// progress. They may do nothing, or repeat the same packets. rxe and roce have the same names for
+// these counters.
 var watched = []string{"sent_pkts", "rcvd_pkts", "duplicate_request", "out_of_seq_request", "rcvd_seq_err", "rcvd_rnr_err", "send_rnr_err",
 	"completer_retry_err", "ack_deferred", "send_err"}
 
-// stoodStill is the deviation of a kernel whose requester another doorbell woke.
+// stoodStill is the deviation of a kernel whose requester continued only after another doorbell.
 const stoodStill = "its requester stood still until its doorbell was rung once more"
 
-// wakeUp is for a completion that did not come. rxe's requester sleeps until an answer
-// comes or enough of its packets have left, and can miss that: it looks whether it has to
-// wait, and only then says that it does. Another doorbell has it look again and does nothing
-// else; if that helps it is noted. Otherwise the test fails, with what both sides did
-// meanwhile.
+// wakeUp is called when a completion has not come. rxe's requester sleeps until an answer arrives
+// or enough of its packets have left, and can miss that wake-up, because it checks whether it must
+// wait before it sets the flag that it is waiting. Another doorbell makes it check again, and has
+// no other effect. If that helps, wakeUp records the deviation. Otherwise the test fails, with the
+// activity of both sides in the message.
 func (e *end) wakeUp(c verbs.CQ, what string) []cq.WC {
 	seen := e.activity(time.Second)
 	if wcs := must1(e.Poll(c.H, 1, 0))(e.t); len(wcs) > 0 {
-		return wcs // it was only slow
+		return wcs // the completion was only late
 	}
 	for _, s := range []*end{e, e.peer} {
 		if s == nil {
@@ -45,9 +46,9 @@ func (e *end) wakeUp(c verbs.CQ, what string) []cq.WC {
 	return nil
 }
 
-// wakeUpEvent is for an event that did not come. The requester of rxe 6.1 raises SQ_DRAINED
-// when it looks and nothing is under way, and does not look again when the last answer
-// comes at the moment of the change to SQD.
+// wakeUpEvent is called when an event has not come. The requester of rxe 6.1 raises SQ_DRAINED
+// if nothing is in flight when it checks. It does not check again if the last answer
+// arrives during the change to SQD.
 func (e *end) wakeUpEvent(typ eventType, late error) verbs.Event {
 	if d, ok := e.Node.(verbs.Doorbell); ok && e.qp.H != 0 {
 		e.t.must(d.Doorbell(e.qp.H))
@@ -60,7 +61,7 @@ func (e *end) wakeUpEvent(typ eventType, late error) verbs.Event {
 	return verbs.Event{}
 }
 
-// activity says what both sides counted within some time.
+// activity returns how much the watched counters of both sides have increased within the time d.
 func (e *end) activity(d time.Duration) string {
 	sides := []*end{e}
 	if e.peer != nil {

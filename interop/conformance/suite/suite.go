@@ -1,7 +1,7 @@
-// Package suite holds the conformance tests: what a verbs program may rely on, with
-// the names of rdma-core's own tests where one checks the same. A test is a
-// function on two sides, the requester and the responder; which they are is the
-// runner's choice.
+// Package suite has the conformance tests: they check what a verbs program may rely on. A test has
+// the name of the corresponding test of rdma-core, if there is one. A test is a
+// function of two sides, the requester and the responder. The caller chooses the implementation
+// of each side.
 package suite
 
 import (
@@ -19,14 +19,14 @@ import (
 type Test struct {
 	Name   string        // Test…/…
 	Checks string        // what it checks, in a few words
-	Needs  verbs.Feature // of both sides
+	Needs  verbs.Feature // features that both sides need
 
-	NeedsRequester, NeedsResponder verbs.Feature // of one
+	NeedsRequester, NeedsResponder verbs.Feature // features that one side needs
 
-	// Probe shows that a side does not offer what Needs names: its error counts,
-	// EOPNOTSUPP or EINVAL. Nil: Needs is about the test equipment.
+	// Probe tries the feature on a side that does not offer it, and must return
+	// EOPNOTSUPP or EINVAL. Nil: Needs is a feature of the test equipment.
 	Probe func(n verbs.Node) error
-	// Single tests look at one side only, the requester.
+	// Single tests use one side only, the requester.
 	Single bool
 	// Clean tests need a network that loses nothing: datagrams, UC, counted retries.
 	Clean bool
@@ -45,27 +45,28 @@ type Verdict int
 // The verdicts. Only Fail is bad.
 const (
 	Pass     Verdict = iota
-	Deviates         // passed; a side departed from the standard, just as expected
+	Deviates         // passed, with an expected deviation of a side from the standard
 	NotOffered
 	Fail
 )
 
-// Result is what came of a test on two sides.
+// Result is the result of a test on two sides.
 type Result struct {
 	Verdict Verdict
-	Notes   []string // deviations, who does not offer it, or what failed
+	Notes   []string // deviations, the side that does not offer the feature, or failures
 	Took    time.Duration
 
-	// Known: the test knows a deviation of rxe, of whatever kernel; whoever the sides are.
+	// Known: the test has an expected deviation of rxe of some kernel. It does not depend on the
+	// sides.
 	Known bool
 
-	// Refused: a side has to answer with a NAK of an error. It goes to ERR and answers nothing more, so if a network loses
-	// the NAK, the other side never learns the reason.
+	// Refused: a side answers with a NAK of an error. It then goes to ERR and sends no more
+	// answers, so if the network loses the NAK, the other side never learns the reason.
 	Refused bool
 }
 
-// Run runs a test. A responder of nil is for Single tests. The sides are the
-// caller's to close.
+// Run runs a test. For Single tests responder may be nil. The caller closes the
+// sides.
 func Run(test Test, requester, responder verbs.Node) (r Result) {
 	start := time.Now()
 	t := &T{requester: requester, responder: responder}
@@ -83,11 +84,11 @@ func Run(test Test, requester, responder verbs.Node) (r Result) {
 		}
 		switch err := test.Probe(n); {
 		case err == nil:
-			return Result{Verdict: Fail, Notes: []string{n.Label() + " is said not to offer this, but does"}}
+			return Result{Verdict: Fail, Notes: []string{n.Label() + " offers this, but is not listed with it"}}
 		case verbs.Errno(err) == errUnsupported || verbs.Errno(err) == errInvalid:
 			return Result{Verdict: NotOffered, Notes: []string{"not offered by " + n.Label()}}
 		default:
-			return Result{Verdict: Fail, Notes: []string{"asking for what is not offered: " + err.Error()}}
+			return Result{Verdict: Fail, Notes: []string{"probing a feature that is not offered: " + err.Error()}}
 		}
 	}
 	t.run(test.Run)
@@ -100,16 +101,16 @@ func Run(test Test, requester, responder verbs.Node) (r Result) {
 	return Result{Verdict: Pass}
 }
 
-// T is a test that runs.
+// T is a running test.
 type T struct {
 	requester, responder verbs.Node
 	failures, deviations []string
-	known                bool // some deviation of rxe
-	refused              bool // a request, by a NAK
+	known                bool // the test has an expected deviation of rxe
+	refused              bool // a side answers a request with a NAK of an error
 	nextID               uint64
 }
 
-// abandon ends a test by panicking: it has said why.
+// abandon is the panic that ends a test after it has recorded a failure.
 type abandon struct{}
 
 func (t *T) run(f func(*T)) {
@@ -133,7 +134,7 @@ func (t *T) fatalf(format string, args ...any) {
 	panic(abandon{})
 }
 
-// must ends the test if a call failed that has to work.
+// must ends the test if a call has failed.
 func (t *T) must(err error) {
 	if err != nil {
 		t.fatalf("%v", err)
@@ -154,16 +155,17 @@ type deviation[V any] struct {
 	value   V
 }
 
-// rxe says what rxe does instead, whatever the kernel.
+// rxe is a deviation of rxe of every kernel.
 func rxe[V any](v V) deviation[V] { return deviation[V]{value: v} }
 
-// The others say what rxe of some kernels does instead: of Linux 6.1, from 6.12 on, and up to 6.12.
+// rxe61, since612 and until612 are deviations of rxe of some kernels: of Linux 6.1, of 6.12 and
+// later, and up to 6.12.
 func rxe61[V any](v V) deviation[V]    { return deviation[V]{[]string{"6.1"}, v} }
 func since612[V any](v V) deviation[V] { return deviation[V]{[]string{"6.12", "7"}, v} }
 func until612[V any](v V) deviation[V] { return deviation[V]{[]string{"6.1", "6.12"}, v} }
 
-// expect compares what a side did with the standard, and with the deviations that
-// are known of it: one that is gone is a failure, too.
+// expect compares a value of a side with the standard, and with the known deviations of
+// the side. It is a failure, too, if an expected deviation does not occur.
 func expect[V comparable](t *T, n verbs.Node, what string, got, want V, known ...deviation[V]) {
 	t.known = t.known || len(known) > 0
 	if n.Kernel() != "" {
@@ -175,7 +177,7 @@ func expect[V comparable](t *T, n verbs.Node, what string, got, want V, known ..
 			case got == d.value:
 				t.deviation(fmt.Sprintf("%s: %v instead of %v", what, show(got), show(want)), d.kernels...)
 			case got == want:
-				t.errorf("%s: %s: %v, as the standard has it; the deviation that is expected (%v) is gone", n.Label(), what, show(got), show(d.value))
+				t.errorf("%s: %s: %v, as in the standard; the expected deviation (%v) has gone", n.Label(), what, show(got), show(d.value))
 			default:
 				t.errorf("%s: %s: %v, expected %v, or %v by the standard", n.Label(), what, show(got), show(d.value), show(want))
 			}
@@ -187,7 +189,7 @@ func expect[V comparable](t *T, n verbs.Node, what string, got, want V, known ..
 	}
 }
 
-// deviation notes one, of some kernels or of any.
+// deviation records a deviation, of some kernels or of all.
 func (t *T) deviation(s string, kernels ...string) {
 	if len(kernels) > 0 {
 		s += " (" + strings.Join(kernels, ", ") + ")"
@@ -197,17 +199,17 @@ func (t *T) deviation(s string, kernels ...string) {
 	}
 }
 
-// refused checks the errno of a call that must not work; an expected deviation of 0
-// is one that works.
+// refused checks the errno of a call that must fail. A known deviation with value success means
+// that the call succeeds there.
 func refused(t *T, n verbs.Node, what string, err error, want errno, known ...deviation[errno]) {
 	var broken *verbs.Error
 	if err != nil && !errors.As(err, &broken) && n.Kernel() != "" {
-		t.fatalf("%v", err) // the line to the agent, no errno of a verb
+		t.fatalf("%v", err) // an error of the connection to the agent, not of a verb
 	}
 	expect(t, n, what, errno(verbs.Errno(err)), want, known...)
 }
 
-// is reports whether a side runs one of the kernels named, any if none is.
+// is reports whether a side is rxe of one of the given kernels, or of any kernel if none is given.
 func is(n verbs.Node, kernels ...string) bool {
 	return n.Kernel() != "" && (len(kernels) == 0 || slices.Contains(kernels, n.Kernel()))
 }

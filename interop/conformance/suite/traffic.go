@@ -7,17 +7,17 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// trafficTests send on RC: pyverbs test_qpex, test_cqex and the generic traffic.
+// trafficTests are the tests of SENDs on RC: pyverbs test_qpex, test_cqex and the generic traffic.
 var trafficTests = []Test{
-	{Name: "TestQPEx/RCSend", Checks: "SENDs of every size arrive whole and in order", Run: func(t *T) { sends(t, qp.Send, false) }},
+	{Name: "TestQPEx/RCSend", Checks: "SENDs of every size arrive complete and in order", Run: func(t *T) { sends(t, qp.Send, false) }},
 	{Name: "TestQPEx/RCSendEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { sends(t, qp.Send, true) }},
-	{Name: "TestQPEx/RCSendImm", Checks: "immediate data arrives with them", Run: func(t *T) { sends(t, qp.SendImm, false) }},
+	{Name: "TestQPEx/RCSendImm", Checks: "immediate data arrives with messages of every size", Run: func(t *T) { sends(t, qp.SendImm, false) }},
 	{Name: "TestQPEx/RCSendImmEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { sends(t, qp.SendImm, true) }},
-	{Name: "TestQP/RCPingPong", Checks: "100 messages to and fro, both ways at once", Run: pingPong},
-	{Name: "TestQP/RCSendInline", Checks: "inline data needs no memory region, and may change once posted", Run: sendInline},
-	{Name: "TestQP/RCMultiSGE", Checks: "a message is gathered from and scattered to several pieces", Run: multiSGE},
-	{Name: "TestQP/RCUnsignaled", Checks: "no completion for what did not ask for one", Run: unsignaled},
-	{Name: "TestQP/RCSignalAll", Checks: "a completion for all when the queue pair says so", Run: func(t *T) {
+	{Name: "TestQP/RCPingPong", Checks: "100 messages in each direction at the same time", Run: pingPong},
+	{Name: "TestQP/RCSendInline", Checks: "inline data needs no memory region, and the program may change it after the post", Run: sendInline},
+	{Name: "TestQP/RCMultiSGE", Checks: "a message is gathered from several pieces and scattered to several pieces", Run: multiSGE},
+	{Name: "TestQP/RCUnsignaled", Checks: "no completion for unsignaled work requests", Run: unsignaled},
+	{Name: "TestQP/RCSignalAll", Checks: "a completion for every work request if the queue pair signals all", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.sigAll = true })
 		b.recv(0, 100)
 		w := a.wr(qp.Send, 0, 10, 0)
@@ -26,8 +26,8 @@ var trafficTests = []Test{
 		a.sent(w.ID)
 	}},
 	{Name: "TestQP/RCSharedCQ", Checks: "one completion queue for both directions", Run: sharedCQ},
-	{Name: "TestQP/RCOneSidedSelf", Checks: "a queue pair connected to one of the same device", Single: true, Run: selfTraffic},
-	{Name: "TestQP/RCManyQPs", Checks: "four connections at once do not mix", Run: manyQPs},
+	{Name: "TestQP/RCOneSidedSelf", Checks: "traffic between two queue pairs of one device", Single: true, Run: selfTraffic},
+	{Name: "TestQP/RCManyQPs", Checks: "four connections at once do not mix up their messages", Run: manyQPs},
 	{Name: "TestQP/RCReceiveLate", Checks: "a SEND waits for a receive that is posted later (RNR)", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.rnrTimer = 1 })
 		data := a.fill(0, 3000, 9)
@@ -39,7 +39,7 @@ var trafficTests = []Test{
 	}},
 }
 
-// sends sends every size and checks what comes of it.
+// sends sends messages of every size, and checks the completions and the data.
 func sends(t *T, op qp.Opcode, extended bool) {
 	a, b := t.pair(func(c *config) { c.extended = extended })
 	sendSizes(t, a, b, op, sizes)
@@ -82,7 +82,7 @@ func pingPong(t *T) {
 	a, b := t.pair()
 	const rounds, size = 25, 1500
 	for round := range rounds {
-		// Each side has its receives out before the other sends.
+		// Each side posts its receives before the other side sends.
 		var ra, rb [2]uint64
 		for i := range ra {
 			ra[i], rb[i] = a.recv(8192+uint64(i)*2000, size), b.recv(8192+uint64(i)*2000, size)

@@ -7,13 +7,13 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// ucTests are UC: only the receiver learns of lost or refused messages.
+// ucTests are the tests of UC: the sender does not learn of lost or refused messages.
 var ucTests = []Test{
 	{Name: "TestQP/UCSend", Checks: "SENDs of every size arrive", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
 		sendSizes(t, a, b, qp.Send, sizes)
 	}},
-	{Name: "TestQP/UCSendImm", Checks: "immediate data arrives with them", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UCSendImm", Checks: "immediate data arrives with messages of every size", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
 		sendSizes(t, a, b, qp.SendImm, sizes)
 	}},
@@ -22,11 +22,11 @@ var ucTests = []Test{
 		for i, n := range sizes {
 			data := a.fill(0, n, byte(i))
 			a.sent(a.post(a.wr(qp.Write, 0, n, 0)))
-			ucArrives(t, a, b) // then the WRITE has, too
+			ucArrives(t, a, b) // after this message the WRITE has arrived, too
 			b.holds(0, data)
 		}
 	}},
-	{Name: "TestQP/UCWriteImm", Checks: "takes a receive and reports the length", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UCWriteImm", Checks: "a WRITE with immediate data takes a receive and reports the length", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
 		for i, n := range sizes {
 			data := a.fill(0, n, byte(i))
@@ -42,15 +42,15 @@ var ucTests = []Test{
 	}},
 	{Name: "TestQP/UCNoReceive", Checks: "a SEND without a receive is dropped, the next one arrives", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
-		c, d := t.pair(service(qp.UC)) // says when the first has got there
+		c, d := t.pair(service(qp.UC)) // its message arrives after the first one
 		a.sent(a.post(a.wr(qp.Send, 0, 3000, 0)))
 		ucArrives(t, c, d)
 		ucArrives(t, a, b)
 	}},
-	{Name: "TestQP/UCWriteNoQPAccess", Checks: "dropped if the queue pair does not grant WRITEs", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UCWriteNoQPAccess", Checks: "the WRITE is dropped if the queue pair does not grant WRITEs", Clean: true, Run: func(t *T) {
 		ucDropped(t, func(c *config) { c.rights = 0 }, 0)
 	}},
-	{Name: "TestQP/UCWriteNoAccess", Checks: "dropped if the region does not grant WRITEs", Clean: true, Run: func(t *T) {
+	{Name: "TestQP/UCWriteNoAccess", Checks: "the WRITE is dropped if the region does not grant WRITEs", Clean: true, Run: func(t *T) {
 		ucDropped(t, func(c *config) { c.access = mr.LocalWrite }, 0)
 	}},
 	{Name: "TestQP/UCWriteBadRKey", Checks: "dropped", Clean: true, Run: func(t *T) { ucDropped(t, func(*config) {}, 1<<8) }},

@@ -8,24 +8,24 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// windowTests are about keys that come and go: memory windows, reregistration, fast
+// windowTests are the tests of keys that change: memory windows, reregistration, fast
 // registration, invalidation. pyverbs test_mr.
 var windowTests = []Test{
-	{Name: "TestMR/MWType1", Checks: "a window lets a peer write what its region does not", Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWType1", Checks: "a peer may write through a window to a region that does not allow it", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(1)
 		w.bind1(w.all())
 		w.writes(cq.Success)
-		w.bind1(w.all()) // again, under another key
+		w.bind1(w.all()) // a second bind gives another key
 		w.writes(cq.Success)
 	}},
-	{Name: "TestMR/MWType1Invalidate", Checks: "binding to no bytes ends it: REM_ACCESS_ERR", Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWType1Invalidate", Checks: "binding to no bytes ends the window: REM_ACCESS_ERR", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(1)
 		w.bind1(w.all())
 		w.writes(cq.Success)
 		w.bind1(verbs.Bind{MR: w.region.H})
 		w.writes(cq.RemAccessErr)
 	}},
-	{Name: "TestMR/MWType1OldKey", Checks: "binding again ends the key before: REM_ACCESS_ERR", Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWType1OldKey", Checks: "binding again ends the previous key: REM_ACCESS_ERR", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(1)
 		w.bind1(w.all())
 		old := w.key
@@ -38,7 +38,7 @@ var windowTests = []Test{
 		w.bind2(w.all(), cq.Success)
 		w.writes(cq.Success)
 	}},
-	{Name: "TestMR/MWType2InvalidateLocal", Checks: "LOCAL_INV ends it: REM_ACCESS_ERR", Needs: verbs.HasMW | verbs.HasLocalInv, Run: func(t *T) {
+	{Name: "TestMR/MWType2InvalidateLocal", Checks: "LOCAL_INV ends the window: REM_ACCESS_ERR", Needs: verbs.HasMW | verbs.HasLocalInv, Run: func(t *T) {
 		w := t.window(2)
 		w.bind2(w.all(), cq.Success)
 		w.writes(cq.Success)
@@ -46,7 +46,7 @@ var windowTests = []Test{
 		expect(t, w.b.Node, "opcode of the LOCAL_INV", w.b.sent(w.b.post(inv)).Opcode, cq.OpLocalInv)
 		w.writes(cq.RemAccessErr)
 	}},
-	{Name: "TestMR/MWType2InvalidateRemote", Checks: "a SEND_WITH_INV of the peer ends it, and says so", Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWType2InvalidateRemote", Checks: "a SEND_WITH_INV of the peer ends the window, and its receive reports that", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(2)
 		w.bind2(w.all(), cq.Success)
 		w.writes(cq.Success)
@@ -61,14 +61,14 @@ var windowTests = []Test{
 		}
 		w.writes(cq.RemAccessErr)
 	}},
-	{Name: "TestMR/MWType2InvalidateDealloc", Checks: "deallocating ends it: REM_ACCESS_ERR", Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWType2InvalidateDealloc", Checks: "deallocating ends the window: REM_ACCESS_ERR", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(2)
 		w.bind2(w.all(), cq.Success)
 		w.writes(cq.Success)
 		t.must(w.b.DeallocMW(w.mw.H))
 		w.writes(cq.RemAccessErr)
 	}},
-	{Name: "TestMR/MWType2OtherQP", Checks: "it serves the queue pair it was bound on only", Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWType2OtherQP", Checks: "the window is valid only for the queue pair on which it was bound", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(2)
 		w.bind2(w.all(), cq.Success)
 		ca, cb := defaults(), defaults()
@@ -118,7 +118,7 @@ var windowTests = []Test{
 		t.must(w.b.DeallocMW(w.mw.H))
 		t.must(w.b.DeregMR(w.region.H))
 	}},
-	{Name: "TestMR/MWWrongType", Checks: "EINVAL for a type of window that is not there", Single: true, Needs: verbs.HasMW, Run: func(t *T) {
+	{Name: "TestMR/MWWrongType", Checks: "EINVAL for an unknown type of window", Single: true, Needs: verbs.HasMW, Run: func(t *T) {
 		_, err := t.requester.AllocMW(must1(t.requester.AllocPD())(t), 3)
 		refused(t, t.requester, "window of type 3", err, eINVAL)
 	}},
@@ -129,19 +129,19 @@ var windowTests = []Test{
 		b.inState(qp.Err)
 		a.inState(qp.RTS)
 	}},
-	{Name: "TestMR/ReregAddr", Checks: "other memory; a receive of the old address fails: REM_OP_ERR at the sender", Needs: verbs.HasRereg, Probe: probeRereg, Run: reregAddr},
-	{Name: "TestMR/ReregAccess", Checks: "remote write is granted", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
+	{Name: "TestMR/ReregAddr", Checks: "the region gets other memory; a receive with the old address fails: REM_OP_ERR at the sender", Needs: verbs.HasRereg, Probe: probeRereg, Run: reregAddr},
+	{Name: "TestMR/ReregAccess", Checks: "reregistration grants remote write", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.access = mr.LocalWrite })
 		b.rereg(verbs.ReregAccess, allRights)
 		a.sent(a.post(a.wr(qp.Write, 0, 100, 0)))
 	}},
-	{Name: "TestMR/ReregAccessBadFlow", Checks: "remote write is taken away: REM_ACCESS_ERR", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
+	{Name: "TestMR/ReregAccessBadFlow", Checks: "reregistration removes remote write: REM_ACCESS_ERR", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
 		a, b := t.pair()
 		a.sent(a.post(a.wr(qp.Write, 0, 100, 0)))
 		b.rereg(verbs.ReregAccess, mr.LocalWrite)
 		a.answeredAs(a.post(a.wr(qp.Write, 0, 100, 0)), cq.RemAccessErr)
 	}},
-	{Name: "TestMR/ReregAtomic", Checks: "atomics are taken away and given back", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
+	{Name: "TestMR/ReregAtomic", Checks: "reregistration removes atomics and grants them again", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
 		a, b := t.pair()
 		b.rereg(verbs.ReregAccess, mr.LocalWrite)
 		a.answeredAs(a.post(a.wr(qp.FetchAdd, 0, 8, 0)), cq.RemAccessErr)
@@ -149,7 +149,7 @@ var windowTests = []Test{
 		restart(a, b)
 		a.sent(a.post(a.wr(qp.FetchAdd, 0, 8, 0)))
 	}},
-	{Name: "TestMR/ReregPD", Checks: "in another domain its memory is of no use: REM_OP_ERR at the sender", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
+	{Name: "TestMR/ReregPD", Checks: "after a change of the protection domain a receive into the region fails: REM_OP_ERR at the sender", Needs: verbs.HasRereg, Probe: probeRereg, Run: func(t *T) {
 		a, b := t.pair()
 		works(a, b)
 		other := must1(b.AllocPD())(t)
@@ -160,7 +160,7 @@ var windowTests = []Test{
 		restart(a, b)
 		works(a, b)
 	}},
-	{Name: "TestMR/FastReg", Checks: "a region that a work request registers, another invalidates, with a new key each time", Needs: verbs.HasFastReg, Probe: probeFastReg, Run: fastReg},
+	{Name: "TestMR/FastReg", Checks: "one work request registers a region, another invalidates it; each registration has a new key", Needs: verbs.HasFastReg, Probe: probeFastReg, Run: fastReg},
 	{Name: "TestMR/FastRegInvalidateRemote", Checks: "a SEND_WITH_INV of the peer ends the registration", Needs: verbs.HasFastReg, Probe: probeFastReg, Run: func(t *T) {
 		a, b := t.pair()
 		m := b.fastRegister(0, cq.Success)
@@ -172,7 +172,7 @@ var windowTests = []Test{
 		expect(t, b.Node, "key invalidated", got.InvKey, m.RKey)
 		a.answeredAs(a.post(a.on(m, qp.Write)), cq.RemAccessErr)
 	}},
-	{Name: "TestMkey/List", Checks: "parts of several regions behind one key, one behind the other", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
+	{Name: "TestMkey/List", Checks: "parts of several regions, one after the other, under one key", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
 		a, b := t.pair()
 		x, y := b.register(4096, allRights), b.register(4096, allRights)
 		m := must1(b.RegIndirect(b.pd, []verbs.Part{{MR: x.H, Offset: 96, Length: 1000}, {MR: y.H, Length: 500}}, 0, 0, allRights))(t)
@@ -189,7 +189,7 @@ var windowTests = []Test{
 		w.ID, w.RemoteAddr = t.id(), m.Addr+1
 		a.answeredAs(a.post(w), cq.RemAccessErr) // one byte beyond
 	}},
-	{Name: "TestMkey/Interleaved", Checks: "parts of two regions in turn", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
+	{Name: "TestMkey/Interleaved", Checks: "alternating parts of two regions under one key", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
 		a, b := t.pair()
 		x, y := b.register(4096, allRights), b.register(4096, allRights)
 		m := must1(b.RegIndirect(b.pd, []verbs.Part{{MR: x.H, Length: 8, Stride: 16}, {MR: y.H, Length: 4, Stride: 4}}, 50, 0, allRights))(t)
@@ -209,7 +209,7 @@ func probeIndirect(n verbs.Node) error {
 	return err
 }
 
-// window is a window of the responder's, and who writes through it.
+// window is a window of the responder, and the queue pair of the requester that writes through it.
 type window struct {
 	t      *T
 	a, b   *end
@@ -225,7 +225,7 @@ func (t *T) window(typ int, with ...func(*config)) *window {
 	return w
 }
 
-// all binds the whole region for everything.
+// all returns a bind of the whole region with remote write and read.
 func (w *window) all() verbs.Bind {
 	return verbs.Bind{MR: w.region.H, Addr: w.region.Addr, Len: w.region.Len, Access: mr.RemoteWrite | mr.RemoteRead}
 }
@@ -249,7 +249,8 @@ func (w *window) bind2(b verbs.Bind, want cq.Status) {
 	}
 }
 
-// bindDeviations: a bind that fails is flushed by rxe since 6.12.
+// bindDeviations returns the known deviations of a bind: since 6.12 rxe completes a failed bind as
+// flushed.
 func bindDeviations(want cq.Status) []deviation[cq.Status] {
 	if want == cq.Success {
 		return nil
@@ -330,7 +331,7 @@ func (e *end) fastRegisterAgain(m verbs.MR, want cq.Status) verbs.MR {
 	return m
 }
 
-// on makes a work request of 100 bytes on a region of the peer's.
+// on makes a work request of 100 bytes on a region of the peer.
 func (e *end) on(m verbs.MR, op qp.Opcode) verbs.SendWR {
 	w := e.wr(op, 0, 100, 0)
 	w.RKey, w.RemoteAddr = m.RKey, m.Addr

@@ -1,9 +1,9 @@
-// Package verbs is what a conformance test sees of one side: the calls of
-// libibverbs, by their numbers. Package ours does them with roce, package rxe
+// Package verbs is the interface of conformance tests to one side: the calls of
+// libibverbs, with its numbers. Package ours implements them with roce, package rxe
 // with libibverbs and a Linux kernel.
 //
-// Objects are named by handles, so that a test can name one that is gone. Handle 0
-// is none. A refused call returns an error that unwraps to the errno.
+// Objects have handles, so that a test can use one that was destroyed. Handle 0
+// is the null pointer. A refused call returns an error that unwraps to the errno.
 package verbs
 
 import (
@@ -21,10 +21,10 @@ import (
 // Handle names an object of a [Node].
 type Handle uint32
 
-// Feature is a set of what a side offers beyond the basics.
+// Feature is a set of features of a side beyond the basics.
 type Feature uint32
 
-// The features. Their names are those of the table.
+// The features.
 const (
 	HasSRQ Feature = 1 << iota
 	HasXRC
@@ -42,9 +42,9 @@ const (
 	HasExtendedPost // the ibv_wr_* calls
 	HasFastReg
 	HasDC       // dynamically connected initiators and targets
-	HasIndirect // regions of parts of others (UMR)
+	HasIndirect // regions that consist of parts of other regions (UMR)
 	HasCrossChannel
-	HasGRHFlag // addresses without a GRH can be asked for; roce has no words for them
+	HasGRHFlag // the side accepts address handles without a GRH in its API; package roce has no such parameter
 )
 
 // Errno is the number in an error, 0 for none. An error without one is EIO.
@@ -63,7 +63,7 @@ func Errno(err error) syscall.Errno {
 type Error struct {
 	Side, Call string
 	Errno      syscall.Errno
-	Posted     int // work requests of a list that were posted all the same
+	Posted     int // how many work requests of a list were posted before the refused one
 }
 
 func (e *Error) Error() string {
@@ -85,7 +85,7 @@ type MR struct {
 	H      Handle
 	LKey   bth.LKey
 	RKey   bth.RKey
-	Addr   uint64 // as work requests and peers name it
+	Addr   uint64 // the address in work requests, also those of peers
 	Len    uint64
 	Access mr.Access
 }
@@ -101,7 +101,7 @@ type MW struct {
 	RKey bth.RKey
 }
 
-// Bind says what a window is bound to (struct ibv_mw_bind_info).
+// Bind has the parameters of binding a window (struct ibv_mw_bind_info).
 type Bind struct {
 	MR     Handle
 	Addr   uint64
@@ -148,7 +148,7 @@ type AH struct {
 	HopLimit     uint8
 }
 
-// QPAttr is struct ibv_qp_attr. A mask of package qp says which fields count.
+// QPAttr is struct ibv_qp_attr. A mask of package qp selects its fields.
 type QPAttr struct {
 	State, CurState qp.State
 	MigState        uint8
@@ -171,8 +171,8 @@ type QPAttr struct {
 	MaxRdAtomic     uint8
 	MaxDestRdAtomic uint8
 
-	// FlushQuirk says that the peer is an rxe whose FLUSH has an ICRC of its own. It
-	// goes with AttrAV.
+	// FlushQuirk says that the peer is an rxe that computes the ICRC of a FLUSH differently, see
+	// bth.CRC.UpdateFlushQuirk. It belongs to AttrAV.
 	FlushQuirk bool
 }
 
@@ -207,7 +207,7 @@ type SendWR struct {
 
 	WaitCQ Handle // CQEWait
 	Enable Handle // SendEnable, RecvEnable
-	Count  uint32 // of these
+	Count  uint32 // of completions, or of work requests to enable
 	Calc   qp.Calc
 }
 
@@ -217,11 +217,11 @@ type RecvWR struct {
 	SG []mr.SGE
 }
 
-// Part is a part of a region, of an indirect one.
+// Part is a part of an indirect region: a range of another region.
 type Part struct {
 	MR             Handle
 	Offset, Length uint64
-	Stride         uint64 // from one to the next, if it is repeated
+	Stride         uint64 // distance of repetitions, if the part is repeated
 }
 
 // SRQAttr is struct ibv_srq_attr.
@@ -247,7 +247,7 @@ type Sink struct {
 	MaxSGE int
 }
 
-// Node is one side: a device context and what was made in it.
+// Node is one side: a device context with its objects.
 type Node interface {
 	Label() string  // "roce", "rxe"
 	Kernel() string // the series of the kernel under test, "" for roce
@@ -258,7 +258,7 @@ type Node interface {
 	Close() error // destroys everything
 
 	CapFlags() (uint64, error)                   // device_cap_flags_ex
-	NextEvent(wait time.Duration) (Event, error) // EAGAIN when none came
+	NextEvent(wait time.Duration) (Event, error) // EAGAIN if none comes in this time
 	Counter(name string) (uint64, error)         // of hw_counters, by rxe's names
 
 	AllocPD() (Handle, error)
@@ -266,7 +266,7 @@ type Node interface {
 	CreateAH(pd Handle, a AH) (Handle, error)
 	DestroyAH(Handle) error
 
-	// Alloc gets n bytes of zeros that begin at a page. They stay until Close.
+	// Alloc allocates n bytes of zeros, aligned to a page, until Close.
 	Alloc(n uint64) (addr uint64, err error)
 	ReadMem(addr, n uint64) ([]byte, error)
 	WriteMem(addr uint64, b []byte) error
@@ -274,8 +274,8 @@ type Node interface {
 	RegMRIova(pd Handle, addr, n, iova uint64, access mr.Access) (MR, error)
 	ReregMR(m MR, flags int, pd Handle, addr, n uint64, access mr.Access) (MR, error)
 	DeregMR(Handle) error
-	// AllocFastMR, MapFastMR and the operation RegMR are a kernel's and roce's, no
-	// library's: ib_alloc_mr, ib_map_mr_sg.
+	// AllocFastMR, MapFastMR and the operation RegMR exist in kernels (ib_alloc_mr, ib_map_mr_sg)
+	// and in package roce, not in libibverbs.
 	AllocFastMR(pd Handle, pieces int) (MR, error)
 	MapFastMR(m MR, addr, n uint64) (MR, error)
 	RegIndirect(pd Handle, parts []Part, repeat, iova uint64, access mr.Access) (MR, error)
@@ -289,8 +289,8 @@ type Node interface {
 	ResizeCQ(cq Handle, n int) (int, error)
 	DestroyCQ(Handle) error
 	ReqNotify(cq Handle, solicited bool) error
-	CQEvent(channel Handle, wait time.Duration) (Handle, error) // EAGAIN when none came
-	// Poll takes up to n completions and waits for so many, no longer than wait.
+	CQEvent(channel Handle, wait time.Duration) (Handle, error) // EAGAIN if none comes in this time
+	// Poll waits until it has n completions, but no longer than wait, and returns them.
 	Poll(cq Handle, n int, wait time.Duration) ([]cq.WC, error)
 
 	OpenXRCD() (Handle, error)
@@ -323,7 +323,7 @@ type Task struct {
 	Sends []SendWR
 }
 
-// Doorbell is a side that can be made to look at a send queue without a post.
+// Doorbell is a side that can process a send queue without a post.
 type Doorbell interface {
 	Doorbell(q Handle) error
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/goroce/roce/interop/vm/wire"
 )
 
-// await waits until a program in the guest listens. The agent looks itself: a shell that runs
-// `rdma resource show` in a loop takes most of an emulated processor.
+// await waits until a program in the guest listens. The agent asks the kernel itself, because a
+// shell that runs `rdma resource show` in a loop takes most of an emulated processor.
 func (a *agent) await(r wire.Request) {
 	listens := tcpListens
 	if r.Op == wire.AwaitRDMA {
@@ -60,7 +60,7 @@ func tcpListens(port int) (bool, error) {
 	return false, nil
 }
 
-// Of <rdma/rdma_netlink.h> and the kernel's enum rdma_cm_state.
+// Constants of <rdma/rdma_netlink.h> and of the kernel's enum rdma_cm_state.
 const (
 	nldev        = 5 << 10 // RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, 0)
 	getIDs       = nldev | 11

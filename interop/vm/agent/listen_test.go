@@ -17,7 +17,7 @@ func attribute(kind uint16, value ...byte) []byte {
 	return append(b, make([]byte, -len(b)&3)...)
 }
 
-// TestListener: only an identifier in state LISTEN on the port counts, among others.
+// TestListener: among several identifiers, only one in state LISTEN on the port counts.
 func TestListener(t *testing.T) {
 	id := func(state byte, port uint16) []byte {
 		address := binary.BigEndian.AppendUint16([]byte{2, 0}, port)
@@ -30,12 +30,13 @@ func TestListener(t *testing.T) {
 			t.Errorf("port %d: %v, want %v", port, got, want)
 		}
 	}
-	for n := range dump { // cut off anywhere it does no harm
+	for n := range dump { // an answer that is cut off anywhere does not panic
 		listener(dump[:n], 7002)
 	}
 }
 
-// TestTCPListens: a socket that listens is found, over both IP versions, and not afterwards.
+// TestTCPListens: tcpListens finds a listening socket of both IP versions, and does not find it
+// after Close.
 func TestTCPListens(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := net.Listen("tcp", at)

@@ -29,7 +29,7 @@ func main() {
 	os.Exit(1)
 }
 
-// serve obeys the host until the port fails.
+// serve executes the requests of the host until the port fails.
 func serve(name string) error {
 	port, err := openPort(name)
 	if err != nil {
@@ -54,8 +54,8 @@ func serve(name string) error {
 	}
 }
 
-// port is a virtio-serial port. The kernel reports end of file while nobody on
-// the host has the other end open; that is not the end for us.
+// port is a virtio-serial port. The kernel reports end of file while no program on
+// the host has the other end open; Read then waits and tries again.
 type port struct{ fd int }
 
 func (p port) Read(b []byte) (int, error) {
@@ -88,8 +88,8 @@ func (p port) Write(b []byte) (int, error) {
 	return done, nil
 }
 
-// openPort finds the device node of the port called name; there is no udev here
-// that would have made a link for it.
+// openPort finds the device node of the port called name, because the guest has no udev
+// that would make a link for it.
 func openPort(name string) (port, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -204,8 +204,8 @@ func (a *agent) attend(cmd *exec.Cmd, out *os.File, r wire.Request) {
 	a.send(e)
 }
 
-// kill signals a job's whole process group. A job that has ended is no error: it
-// may have ended while the request was under way.
+// kill signals a job's whole process group. It is no error if the job has ended, because it
+// may have ended before the request arrived.
 func (a *agent) kill(r wire.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

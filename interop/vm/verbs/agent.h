@@ -1,18 +1,18 @@
 /*
- * The verbs agent: obeys the conformance suite, one line per verbs call.
+ * The verbs agent: executes verbs calls for the conformance suite, one line per call.
  *
  *	request   name key=value key=value ...
  *	reply     ok key=value ...      the call succeeded
  *	          err N key=value ...   it failed with errno N
- *	          bad text              the request itself makes no sense
+ *	          bad text              the request itself is invalid
  *
  * Values are numbers in decimal, or in hex with 0x; memory and GIDs are plain hex
  * strings. A key that is left out is 0. Objects are named by handles, small numbers
  * that begin at 1; handle 0 is the null pointer. A key may be repeated: sg is a
  * scatter/gather element, address:length:lkey.
  *
- * Every connection is a process with a device context of its own: when it closes,
- * the kernel destroys what it has left.
+ * Every connection has its own process and device context: when the connection closes,
+ * the process ends and the kernel destroys its objects.
  */
 #ifndef AGENT_H
 #define AGENT_H
@@ -33,7 +33,7 @@ struct call {
 	int argc;
 	char *key[MAX_ARGS];
 	char *val[MAX_ARGS];
-	const char *bad; /* set when the request makes no sense */
+	const char *bad; /* set when the request is invalid */
 	char *out;       /* " key=value ..." */
 	size_t len, cap;
 };
@@ -63,9 +63,9 @@ extern struct ibv_context *ctx;
 
 /* made turns the result of a verb that returns a pointer into a reply. */
 int made(struct call *c, enum kind kind, void *p);
-/* ended is for one that destroys: the handle is forgotten when it worked. */
+/* ended is for verbs that destroy an object: after success it frees the handle. */
 int ended(struct call *c, const char *key, int rc);
-/* result makes an errno of what a verb returned: 0, an errno, or -1 and errno. */
+/* result turns the return value of a verb (0, an errno, or -1 with errno set) into 0 or an errno. */
 int result(int rc);
 /* await waits until fd can be read, at most ms milliseconds. */
 int await(int fd, uint64_t ms);

@@ -1,4 +1,4 @@
-/* Usage: verbs-agent DEVICE PORT. See agent.h for what it speaks. */
+/* Usage: verbs-agent DEVICE PORT. See agent.h for its protocol. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 
 struct ibv_context *ctx;
 
-/* A command that takes longer ends its connection. */
+/* The time limit of a command: if it takes longer, its connection is closed. */
 enum { PATIENCE_S = 60 };
 
 static const struct command *const commands[] = {
@@ -243,7 +243,7 @@ static const struct command *parse(struct call *c, char *line)
 		char *eq = strchr(word, '=');
 
 		if (!eq || c->argc == MAX_ARGS) {
-			c->bad = "an argument is key=value, and there are not so many";
+			c->bad = "an argument is not key=value, or there are too many";
 			return NULL;
 		}
 		*eq = 0;

@@ -12,7 +12,7 @@ static int dealloc_pd(struct call *c)
 	return pd ? ended(c, "pd", ibv_dealloc_pd(pd)) : fail(c, "no pd");
 }
 
-/* alloc gets whole pages of zeros; readonly makes them so. */
+/* alloc allocates whole pages of zeros; with readonly they are read-only. */
 static int alloc(struct call *c)
 {
 	int prot = num(c, "readonly") ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -70,7 +70,7 @@ static int dereg_mr(struct call *c)
 	return mr ? ended(c, "mr", ibv_dereg_mr(mr)) : fail(c, "no mr");
 }
 
-/* rereg_mr also says what the call returned: it tells whether the region lives on. */
+/* rereg_mr also returns the code of a failed call, which tells whether the region is still valid. */
 static int rereg_mr(struct call *c)
 {
 	struct ibv_mr *mr = object(c, "mr", K_MR);

@@ -1,5 +1,5 @@
-/* Posting. With more=1 a work request is kept back, and posted in one list with
- * the next that has no such argument. */
+/* Posting. A work request with more=1 is kept, and posted in one list with
+* the next work requests up to the first without more. */
 #include <arpa/inet.h>
 #include <rdma/ib_user_verbs.h>
 #include <unistd.h>
@@ -182,8 +182,8 @@ static int post_send(struct call *c)
 	return result(rc);
 }
 
-/* doorbell has the kernel look at a send queue, as librxe does behind every post. There is
- * no call for it alone. */
+/* doorbell makes the kernel process a send queue, as librxe does after every post. Verbs have
+* no separate call for that. */
 static int doorbell(struct call *c)
 {
 	struct ibv_qp *qp = object(c, "qp", K_QP);

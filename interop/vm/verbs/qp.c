@@ -15,7 +15,7 @@ static void put_caps(struct call *c, const struct ibv_qp_cap *a)
 	put(c, "inline", a->max_inline_data);
 }
 
-/* create_qp makes an extended queue pair when it is asked for send operations. */
+/* create_qp makes an extended queue pair if the request has send operations (ops). */
 static int create_qp(struct call *c)
 {
 	struct ibv_qp_init_attr_ex a = {
@@ -161,11 +161,11 @@ static int multicast(struct call *c, int (*verb)(struct ibv_qp *, const union ib
 static int attach_mcast(struct call *c) { return multicast(c, ibv_attach_mcast); }
 static int detach_mcast(struct call *c) { return multicast(c, ibv_detach_mcast); }
 
-/* virtio_net tells the card about a new address to let through a little later. */
+/* virtio_net adds a new address to the card's filter with a short delay. */
 enum { FILTER_US = 200000 };
 
-/* join makes the guest's host a member of an IPv4 group for as long as the
- * connection lasts: rxe leaves that to others. */
+/* join makes the guest a member of an IPv4 group until the connection
+* ends, because rxe does not do that. */
 static int join(struct call *c)
 {
 	const char *group = text(c, "group"), *netdev = text(c, "netdev");

@@ -1,13 +1,13 @@
-// Package wire is what the host and the agent in the guest say to each other: a
-// stream of JSON values over a virtio-serial port, requests one way and events the
-// other. The port carries nothing else, so that no impairment of the network under
-// test can touch it.
+// Package wire is the protocol between the host and the agent in the guest: a
+// stream of JSON values over a virtio-serial port, with requests to the agent and events to the
+// host. The protocol does not use the network under test, so impairments do not affect
+// it.
 package wire
 
 // PortName is the name of the virtio-serial port.
 const PortName = "roce.agent"
 
-// Op is what a Request asks for.
+// Op is the kind of a Request.
 type Op string
 
 // The requests.
@@ -15,7 +15,7 @@ const (
 	Start Op = "start" // run Argv as job ID
 	Kill  Op = "kill"  // send Signal to every process of job ID
 
-	// AwaitTCP and AwaitRDMA end as job ID when a program listens on Port, over TCP or by
+	// AwaitTCP and AwaitRDMA start job ID, which ends when a program listens on Port of TCP or of
 	// rdma_cm, or after TimeoutMS.
 	AwaitTCP  Op = "await-tcp"
 	AwaitRDMA Op = "await-rdma"
@@ -28,7 +28,7 @@ type Request struct {
 	Argv   []string `json:",omitempty"`
 	Signal int      `json:",omitempty"`
 	Port   int      `json:",omitempty"`
-	// TimeoutMS ends a job with SIGKILL after so many milliseconds; 0 is never.
+	// TimeoutMS is the time in milliseconds after which SIGKILL ends the job; 0: no limit.
 	TimeoutMS int64 `json:",omitempty"`
 }
 
