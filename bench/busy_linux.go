@@ -11,8 +11,8 @@ import (
 	"github.com/goroce/roce/interop/quota"
 )
 
-// measureBusy measures one round beside programs that compute. Each of these has one core in turn, or all cores of the
-// ends.
+// measureBusy measures one round while other programs compute. These programs are pinned to the two cores in turn, or
+// may all use both cores.
 func (r *runner) measureBusy(ctx context.Context, s harness.Spec, pair *lab.Pair, mtu int) (m harness.Measure, err error) {
 	var ends [2]*child.Process
 	if s.By == "" {

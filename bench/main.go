@@ -87,11 +87,11 @@ func main() {
 // parse reads the flags.
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.BoolVar(&o.quick, "quick", false, "measure all cases for a short time, to see that they work")
+	f.BoolVar(&o.quick, "quick", false, "measure all cases for a short time, only to check that they work")
 	f.BoolVar(&o.verbose, "v", false, "print every measurement")
 	f.BoolVar(&o.asIs, "as-is", false, "do not change kernel settings (by default the lists of free pages are kept short during the run)")
 	f.BoolVar(&o.list, "list", false, "list the cases and measure nothing")
-	f.BoolVar(&o.render, "render", false, "measure nothing; make tables and plots of the figures in -out")
+	f.BoolVar(&o.render, "render", false, "measure nothing; make tables and plots from the figures in -out")
 	run := f.String("run", "", "only cases that match this regular `expression`")
 	links := f.String("links", strings.Join(allLinks, ","), "`links` to measure")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each case; 0: as planned")
@@ -109,7 +109,7 @@ func parse(args []string) (o options, err error) {
 	}
 	for l := range strings.SplitSeq(*links, ",") {
 		if !slices.Contains(allLinks, l) {
-			return o, fmt.Errorf("link %q: there are %s", l, strings.Join(allLinks, ", "))
+			return o, fmt.Errorf("link %q: want one of %s", l, strings.Join(allLinks, ", "))
 		}
 		o.links = append(o.links, l)
 	}

@@ -16,8 +16,8 @@ const (
 	shortPageLists = "2000"
 )
 
-// shortenPageLists keeps the lists short until the caller calls restore. note says what it has changed, or why it could
-// not.
+// shortenPageLists keeps the lists short until the caller calls restore. note has the value of the setting, or the
+// reason why it could not be changed.
 func shortenPageLists() (restore func(), note string) {
 	nothing := func() {}
 	b, err := os.ReadFile(pageLists)

@@ -166,7 +166,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	return all
 }
 
-// losses adds streams over links that lose packets, with and without recovery one behind the other.
+// losses adds streams over links that lose packets, each without recovery and then with recovery.
 func (s scale) losses(add adder, links []string) {
 	for _, link := range links {
 		for _, op := range []string{"WRITE", "READ"} {
@@ -186,7 +186,7 @@ func (s scale) losses(add adder, links []string) {
 }
 
 // processes adds streams of several processes on one interface, of one process that has the
-// interface for itself, and of two processes with a core each and one with two shards on both.
+// interface exclusively, of two processes with a core each, and of one process with two shards on both cores.
 func (s scale) processes(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
@@ -212,7 +212,7 @@ func (s scale) processes(add adder, links []string) {
 	}
 }
 
-// busy adds streams and round trips beside programs that compute, each next to TCP's under the same load.
+// busy adds streams and round trips while other programs compute. Each is next to TCP under the same load.
 func (s scale) busy(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
@@ -227,7 +227,7 @@ func (s scale) busy(add adder, links []string) {
 				spec.Link, spec.Wait, spec.Background = mode.link, mode.wait, mode.background
 				add(rounds, busyName(spec, mode.name), spec)
 			}
-			// To start the C programs takes longer than their measurement: a run of all cases has few.
+			// Starting the C programs takes longer than their measurement. So a run of all cases has few of them.
 			if spec.Quota == 0 && spec.Procs == 0 && spec.Loops == 2 {
 				spec = s.busyPerftest(spec)
 				add(1, busyName(spec, spec.By), spec)

@@ -38,8 +38,8 @@ var mpiPrograms = []program{
 // programTime is about the time in which a test of programs runs, from their start to their end.
 const programTime = 500 * time.Millisecond
 
-// programs adds unmodified programs on this stack's libraries, each next to its contender. Starting them takes longer
-// than their measurement. So a run of all cases has few of them, in few rounds.
+// programs adds unmodified programs on this stack's libraries, each next to the program that it is compared with.
+// Starting them takes longer than their measurement. So a run of all cases has few of them, in few rounds.
 func (s scale) programs(add adder, links []string) {
 	rounds := s.programRounds
 	if s.everyProgram {

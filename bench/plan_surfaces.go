@@ -27,7 +27,8 @@ func surfaceCases() (all []surface) {
 	return append(all, surface{"web/16", harness.Spec{Kind: result.Web, PMTU: 4096, QPs: 16}, true})
 }
 
-// idle adds measurements of a busy queue pair beside many idle ones, each next to one that is alone on its device.
+// idle adds measurements of a busy queue pair on a device with many idle ones, each next to one on a device
+// without.
 func (s scale) idle(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return

@@ -37,7 +37,7 @@ func TestCases(t *testing.T) {
 	all := full.cases(allLinks)
 	for i, c := range all {
 		if c.name == "goodput/xdp/WRITE/1MiB/4096" && all[i+1].name != "blast/xdp/4KiB/4096" {
-			t.Errorf("behind %s comes %s, not what it is compared with", c.name, all[i+1].name)
+			t.Errorf("after %s comes %s, not the case with which it is compared", c.name, all[i+1].name)
 		}
 	}
 	for _, c := range full.cases([]string{"raw"}) {

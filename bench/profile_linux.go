@@ -10,7 +10,7 @@ import (
 	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// profileVariable, in the environment of an end, is the folder for CPU profiles.
+// profileVariable is the environment variable of an end with the folder for CPU profiles.
 const profileVariable = "ROCE_BENCH_PROFILE"
 
 // profiled makes roles write a CPU profile of every Run. The file has the name of the measurement; a later round

@@ -30,7 +30,7 @@ type attack struct {
 	same int                                  // packets in a row of one source address, which may leave as one super-packet; 0: maxSame
 	size int                                  // of the body without ICRC
 	body func(a *victim, b []byte, n uint64)
-	wire func(a *victim, f []byte, n uint64) // fills a frame of size bytes behind the Ethernet header
+	wire func(a *victim, f []byte, n uint64) // fills a frame of size bytes after the Ethernet header
 }
 
 // victim has the data from which an attack builds its packets.
@@ -45,8 +45,8 @@ const (
 	madSize  = bth.BTHLen + bth.DETHLen + cm.MADLen
 )
 
-// attacks are the attacks, in order. Packets with the client's address have a PSN that is not due: the server cannot
-// distinguish an attacker that sends the right PSN from the peer.
+// attacks are the attacks, in order. Packets with the client's address have a PSN other than the expected one,
+// because the server cannot distinguish an attacker that sends the right PSN from the peer.
 var attacks = []attack{
 	{name: "nothing", size: 0},
 	{name: "garbage to port 4791", size: sendSize, body: func(a *victim, b []byte, _ uint64) {

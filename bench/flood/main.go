@@ -15,8 +15,8 @@
 //	                                +-----> 10.90.0.2 client, namespace c (core 0)
 //
 // The client sends messages over one connection all the time; the server checks each. The exit
-// code is 1 if the server executed a packet of the attacker, used over 64 MiB more memory than before, or keeps
-// goroutines or descriptors, and if the connection ended or did not recover.
+// code is 1 if the server executed a packet of the attacker, used over 64 MiB more memory than before, or kept
+// goroutines or descriptors, or if the connection ended or did not recover.
 package main
 
 import (
@@ -47,8 +47,8 @@ const (
 	restLimit                       = 15 * time.Second
 )
 
-// links are the drivers. With xdp an interface with one queue and one with two are different cases: in the first the
-// attacker's packets and the client's are in the same queue of the kernel before any program sees them.
+// links are the drivers, with xdp twice: once with one queue of the server's interface, once with two. With one queue
+// the attacker's packets and the client's are in the same queue of the kernel before any program sees them.
 var links = []string{"udp", "raw", "xdp", "xdp" + ownQueues}
 
 type options struct {
@@ -80,7 +80,7 @@ func parse() (*options, error) {
 	o := &options{}
 	chosen := flag.String("links", strings.Join(links, ","), "`drivers` of the server, separated by commas; xdp-queues: xdp, with one queue of the server's interface for\neach processor that sends to it")
 	run := flag.String("run", "", "only attacks whose name matches this `regexp`")
-	quick := flag.Bool("quick", false, "every attack for a fraction of a second")
+	quick := flag.Bool("quick", false, "run every attack for a fraction of a second only")
 	flag.DurationVar(&o.flood, "time", 3*time.Second, "how long each attack lasts")
 	flag.StringVar(&o.json, "json", "", "write the results to this `file`")
 	flag.StringVar(&o.md, "md", "", "write the table to this Markdown `file`")
@@ -95,7 +95,7 @@ func parse() (*options, error) {
 	o.links = strings.Split(*chosen, ",")
 	for _, link := range o.links {
 		if !slices.Contains(links, link) {
-			return nil, fmt.Errorf("-links: there are %s, but no %q", strings.Join(links, ", "), link)
+			return nil, fmt.Errorf("-links: %q is not one of %s", link, strings.Join(links, ", "))
 		}
 	}
 	var err error

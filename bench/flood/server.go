@@ -97,7 +97,7 @@ func (s *server) Usage(_ child.None, u *Usage) error {
 	return nil
 }
 
-// hostile returns how many packets a device has counted that no well-meaning peer sends.
+// hostile returns how many packets a device has counted that no honest peer sends.
 func hostile(c roce.Counters) uint64 {
 	n := c.Drops.Malformed + c.Drops.NotForUs + c.Drops.NoQP + c.Drops.PKey + c.Drops.NoMAD + c.Drops.MADFlood + c.Drops.Overrun + c.ICRCErr + c.WrongPeer + c.WrongState +
 		c.WrongTransport + c.QKeyViolation + c.GhostAck + c.DuplicateRequest + c.OutOfSeqRequest + c.UDNoReceive + c.Link.RxErrors
@@ -216,7 +216,7 @@ func (s *server) receive(c *roce.Conn, mr *roce.MR) {
 		if wc.ByteLen != messageSize || !intact(m, next) {
 			s.strange.Add(1)
 			if n := binary.BigEndian.Uint64(m); wc.ByteLen != messageSize || n > next+1<<20 {
-				next-- // the client has not sent it
+				next-- // expect the same number again: the client has not sent this message
 			} else {
 				next = n
 			}

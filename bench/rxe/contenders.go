@@ -34,8 +34,8 @@ func (r rxe) argv(i int, t test, port, seconds int) []string {
 
 func (rxe) in(_ int, argv ...string) []string { return argv }
 
-// ours is rocectl over a link. On a machine with one processor it does not busy-poll: that would keep the other end from
-// running. (perftest always busy-polls in tests of a given duration.)
+// ours is rocectl over a link. On a machine with one processor it does not busy-poll, because the other end could not
+// run meanwhile. (perftest always busy-polls in tests of a given duration.)
 type ours struct {
 	ends    [2]*end
 	rocectl string

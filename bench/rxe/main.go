@@ -10,8 +10,8 @@
 //
 // Each pair of devices has its own veth pair. The program prints a table in Markdown and writes all
 // results as JSON. It needs root. For the virtual machine it installs Debian packages. With KVM
-// the figures are those of the machine. Without KVM the guest is emulated: the figures mean
-// nothing and the ratios little, because an emulated processor is slow at other operations than
+// the figures are those of the machine. Without KVM the guest is emulated: the figures have no
+// meaning, and the ratios little, because an emulated processor is slow at other operations than
 // a real one.
 package main
 
@@ -137,7 +137,7 @@ func parse(args []string) (o options, err error) {
 	case alien != "":
 		return o, fmt.Errorf("-%s: -kernel is for the virtual machine, -guest is for -here", alien)
 	case unknown >= 0:
-		return o, fmt.Errorf("-links: there is no link %q, there are %s", o.links[unknown], strings.Join(roce.InterfaceDrivers(), ", "))
+		return o, fmt.Errorf("-links: %q is not one of %s", o.links[unknown], strings.Join(roce.InterfaceDrivers(), ", "))
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.cpus < 1 || o.cpus > 2:

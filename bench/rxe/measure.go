@@ -47,7 +47,7 @@ type measurer struct {
 	mtu     int
 }
 
-// row runs one test once with each contender. Each round begins with another one.
+// row runs one test once with each contender. Each round begins with another contender.
 func (m *measurer) row(ctx context.Context, t test, round int) error {
 	all := []contender{rxe{m.pairs.rxe}}
 	for _, l := range m.links {

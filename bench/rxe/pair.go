@@ -30,8 +30,8 @@ type end struct {
 	remote *end
 }
 
-// pairs are the two veth pairs. Each end of the first has an rxe device. rxe of most kernels works only in the first
-// network namespace, so both ends are there. Each end of the second pair is in a separate namespace.
+// pairs are the two veth pairs. Each end of the first has an rxe device. rxe of most kernels works only in the
+// initial network namespace, so both ends are in it. Each end of the second pair is in a separate namespace.
 type pairs struct {
 	rxe, ours [2]*end
 	undo      []func(context.Context)

@@ -49,7 +49,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Both contenders get the same flags, whatever the test.
+// In every test both contenders get the same flags.
 func TestCommands(t *testing.T) {
 	seen := map[string]bool{}
 	for _, tt := range tests {

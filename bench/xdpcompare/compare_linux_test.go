@@ -44,7 +44,7 @@ var libraries = []struct {
 	{"asavie", openTheirs},
 }
 
-// ours works on the rings as a Port does.
+// ours uses the rings of this module in the same way as a Port.
 type ours struct {
 	port interface{ Close() error }
 	mem  *xsk.Memory
@@ -104,7 +104,7 @@ func (o *ours) receive(into []byte) int {
 	return int(n)
 }
 
-// asavie works as the examples of that package do.
+// asavie uses the other library in the same way as its examples.
 type asavie struct {
 	s    *theirs.Socket
 	prog *theirs.Program
@@ -201,7 +201,7 @@ func threadTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure runs step until it has done b.N frames, and reports rate and processor
+// measure calls step until it has handled b.N frames, and reports the rate and the processor
 // time.
 func measure(b *testing.B, step func() int) {
 	runtime.LockOSThread()

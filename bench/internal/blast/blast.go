@@ -28,7 +28,7 @@ type pinger interface {
 	close() error
 }
 
-// The sockets, by the link for which they give the upper bound.
+// The sockets that give the upper bounds of the links.
 var (
 	carriers = map[string]func(harness.Spec) (carrier, error){
 		"udp": newUDP,

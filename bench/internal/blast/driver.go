@@ -58,7 +58,7 @@ func (p *driver) receive(dst *sink) error {
 		if f.Env == nil { // a whole frame
 			b = b[min(p.head, len(b)):]
 		}
-		dst.packet(b[:min(len(b), p.size)]) // without the padding of Ethernet
+		dst.packet(b[:min(len(b), p.size)]) // without Ethernet padding
 	}
 	if errors.Is(err, link.ErrDown) {
 		err = nil

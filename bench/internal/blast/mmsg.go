@@ -55,7 +55,7 @@ func newInbox(vnet bool) *inbox {
 	return in
 }
 
-// receive receives what has arrived, without waiting, and returns the number of super-packets.
+// receive receives the super-packets that have arrived, without waiting, and returns their number.
 func (in *inbox) receive(fd int) (n int, err error) {
 	for i := range in.msgs {
 		if h := &in.msgs[i].Hdr; h.Control != nil {

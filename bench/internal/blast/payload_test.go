@@ -26,7 +26,7 @@ func TestPayload(t *testing.T) {
 		t.Fatalf("%d of %d packets arrived, %d wrong", dst.packets, src.seq, dst.bad)
 	}
 	if n := area / size * size; !bytes.Equal(dst.memory[:n], src.memory[:n]) {
-		t.Error("what has arrived is not what was sent")
+		t.Error("the received payload differs from the sent one")
 	}
 	for i := range b {
 		if i == 4 {
@@ -37,14 +37,14 @@ func TestPayload(t *testing.T) {
 		b[i] ^= 0x10
 	}
 	if want := uint64(len(b) - 1); dst.bad != want {
-		t.Errorf("%d of %d packets with a wrong byte were seen", dst.bad, want)
+		t.Errorf("%d of %d packets with a wrong byte were detected", dst.bad, want)
 	}
 	dst.bad = 0
 	for n := range len(b) {
 		dst.packet(b[:n])
 	}
 	if dst.bad != uint64(len(b)) {
-		t.Errorf("%d of %d short packets were seen", dst.bad, len(b))
+		t.Errorf("%d of %d short packets were detected", dst.bad, len(b))
 	}
 }
 

@@ -71,7 +71,7 @@ func openXDP(s harness.Spec) (x *xdp, err error) {
 	return x, x.attach(ifi.Index)
 }
 
-// attach makes the interface pass what it receives to the socket.
+// attach makes the interface pass all received packets to the socket.
 func (x *xdp) attach(ifindex int) (err error) {
 	x.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {

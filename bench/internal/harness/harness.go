@@ -1,6 +1,6 @@
-// Package harness has what all measurements share: what is measured (a [Spec]), what an end
-// does (a [Role]), what it counts (a [Measure]), and the steps by which the parent process
-// leads both ends through a measurement ([Run], [Serve]).
+// Package harness has the common parts of all measurements: the parameters (a [Spec]), the work
+// of an end (a [Role]), its counts (a [Measure]), and the steps by which the parent process
+// controls both ends during a measurement ([Run], [Serve]).
 package harness
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 )
 
-// Spec says what is measured, and where.
+// Spec has the parameters of a measurement.
 type Spec struct {
 	Kind string `json:"kind"`           // names the roles of both ends
 	Link string `json:"link,omitempty"` // driver or socket: udp, xdp, raw, tcp
@@ -24,25 +24,25 @@ type Spec struct {
 	Burst      int     `json:"burst,omitempty"`      // messages that are posted to a queue pair at a time
 	Wait       bool    `json:"wait,omitempty"`       // sleep until there are completions instead of polling
 	Sleep      bool    `json:"sleep,omitempty"`      // the background goroutine does not poll before it sleeps
-	Background bool    `json:"background,omitempty"` // poll, beside a background goroutine
-	Idle       int     `json:"idle,omitempty"`       // connected queue pairs on which nothing happens, beside the others
+	Background bool    `json:"background,omitempty"` // the program polls, and the device has a background goroutine, too
+	Idle       int     `json:"idle,omitempty"`       // additional connected queue pairs without traffic
 	SRQ        bool    `json:"srq,omitempty"`        // receive from a shared receive queue
 	Loss       float64 `json:"loss,omitempty"`       // share of the packets that is dropped
-	Recovery   bool    `json:"recovery,omitempty"`   // of a lossy stream: losses are repaired one packet at a time; else both ends go back
+	Recovery   bool    `json:"recovery,omitempty"`   // of a lossy stream: selective recovery; otherwise both ends use go-back-N
 	Port       bool    `json:"port,omitempty"`       // the driver alone, without the stack
 
-	Processes int  `json:"processes,omitempty"` // pairs of processes that do the same at the same time; 0: 1
+	Processes int  `json:"processes,omitempty"` // pairs of processes that run the same stream at the same time; 0: 1
 	Shared    bool `json:"shared,omitempty"`    // the processes of an end share its interface
-	Apart     bool `json:"apart,omitempty"`     // each pair has a core, instead of each end
-	Shards    int  `json:"shards,omitempty"`    // shards of a process that has both cores, each with a stream of its own; 0: one, on one core
+	Apart     bool `json:"apart,omitempty"`     // each pair has its own core; otherwise each end has a core
+	Shards    int  `json:"shards,omitempty"`    // shards of a process on both cores, each with its own stream; 0: one, on one core
 
-	Loops int  `json:"loops,omitempty"` // programs beside the ends that compute without a pause
-	Free  bool `json:"free,omitempty"`  // both ends, and the loops, may use both cores, instead of one each
+	Loops int  `json:"loops,omitempty"` // additional programs that compute without a pause
+	Free  bool `json:"free,omitempty"`  // both ends and the loops may use both cores; otherwise one each
 
 	Quota float64 `json:"quota,omitempty"` // of a core that each end may use, as a container; 0: all
 	Procs int     `json:"procs,omitempty"` // GOMAXPROCS of each end; 0: as many as it has cores
 
-	By    string `json:"by,omitempty"`    // whose program it is: perftest, rocectl, Open MPI; "": this one
+	By    string `json:"by,omitempty"`    // the program that is measured: perftest, rocectl, Open MPI; empty: this one
 	Count int    `json:"count,omitempty"` // messages, where a program counts them
 
 	Warmup   time.Duration `json:"warmup,omitempty"`
@@ -67,21 +67,21 @@ type Measure struct {
 	Seconds  float64 `json:"seconds,omitempty"`
 	Messages uint64  `json:"messages,omitempty"`
 	Bytes    uint64  `json:"bytes,omitempty"`   // of payload
-	Packets  uint64  `json:"packets,omitempty"` // that this end has sent and received meanwhile
+	Packets  uint64  `json:"packets,omitempty"` // sent and received by this end
 
 	// Processor is the processor time in seconds that this end has used, and Handled how many messages it has handled
 	// in that time, warm-up included.
 	Processor float64 `json:"processor,omitempty"`
 	Handled   uint64  `json:"handled,omitempty"`
 
-	Mallocs uint64 `json:"mallocs,omitempty"` // allocations of this end meanwhile
+	Mallocs uint64 `json:"mallocs,omitempty"` // allocations of this end
 	Retrans uint64 `json:"retrans,omitempty"` // packets sent again
 	Drops   uint64 `json:"drops,omitempty"`   // packets lost in a queue of this end
 
 	Latency *Latency           `json:"latency,omitempty"`
 	Value   float64            `json:"value,omitempty"` // of kinds that measure something else
 	Extra   map[string]float64 `json:"extra,omitempty"`
-	Mode    string             `json:"mode,omitempty"` // how the driver ran, for people
+	Mode    string             `json:"mode,omitempty"` // the mode of the driver, for people
 }
 
 // Latency is the distribution of round-trip times in microseconds.
@@ -112,7 +112,7 @@ func (m Measure) per(v float64) float64 {
 // Role is the part of one end. Its methods are called in this order, each after the same
 // method of the other end has returned. Close is called in any case.
 type Role interface {
-	// Prepare makes what the measurement needs. It returns what the peer has to know: the
+	// Prepare makes the objects of the measurement. It returns the data that the peer needs: the
 	// argument of the peer's Connect, as JSON.
 	Prepare() (offer any, err error)
 	Connect(offer json.RawMessage) error
@@ -125,7 +125,7 @@ type Role interface {
 // Roles makes the Role of a Spec, by its kind.
 type Roles map[string]func(Spec) (Role, error)
 
-// Alone is embedded in roles that tell the peer nothing.
+// Alone is embedded in roles that have no data for the peer.
 type Alone struct{}
 
 // Prepare has nothing to offer.

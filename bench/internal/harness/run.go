@@ -88,19 +88,19 @@ func (e *endpoint) Close(child.None, *child.None) error {
 	e.stop()
 	err := e.role.Close()
 	e.role = nil
-	debug.FreeOSMemory() // now, and not during the next measurement
+	debug.FreeOSMemory() // now, so that it does not happen during the next measurement
 	return err
 }
 
-// Run leads both ends through a measurement and returns what both counted. specs are the two
-// ends' of the same; the end with the index measures decides when it is over. The error is
+// Run controls both ends during a measurement and returns the counts of both. specs has the Spec of
+// each end; the end with index measures decides when the measurement is over. The error is
 // [child.ErrBroken] if an end has ended, or if the measurement takes longer than limit.
 func Run(ctx context.Context, ends [2]*child.Client, specs [2]Spec, measures int, limit time.Duration) (m [2]Measure, err error) {
 	return run(ctx, ends, specs, measures, limit, func() {})
 }
 
-// RunTogether leads several pairs of ends through the same measurement. All begin to measure when
-// all are connected. It returns what the measuring ends counted, as one.
+// RunTogether controls several pairs of ends during the same measurement. All begin to measure when
+// all are connected. It returns the sum of the measuring ends' counts.
 func RunTogether(ctx context.Context, pairs [][2]*child.Client, specs [2]Spec, measures int, limit time.Duration) (Measure, error) {
 	var ready, running sync.WaitGroup
 	ready.Add(len(pairs))

@@ -12,7 +12,7 @@ import (
 	"github.com/goroce/roce/interop/child"
 )
 
-// fake is a role that notes what it is told.
+// fake is a role that logs its calls.
 type fake struct {
 	spec Spec
 	log  *[]string
@@ -141,7 +141,8 @@ func TestRunUnknown(t *testing.T) {
 	p.close(t)
 }
 
-// An end that hangs or is gone is told from one that fails: it has to be replaced.
+// Run returns ErrBroken for an end that hangs or has ended, because such an end must be replaced,
+// but not for one that fails.
 func TestRunBroken(t *testing.T) {
 	p := newPair(t, [2]string{"hang", ""})
 	if _, err := Run(t.Context(), p.ends, specs("fake"), 0, time.Nanosecond); !errors.Is(err, child.ErrBroken) {
@@ -154,7 +155,7 @@ func TestRunBroken(t *testing.T) {
 	}
 }
 
-// The rates of ends that measured at the same time add up, whatever time each took.
+// Sum adds the rates of ends that measured at the same time, even if each took another time.
 func TestSum(t *testing.T) {
 	all := Sum([]Measure{{Seconds: 2, Messages: 20, Bytes: 200, Retrans: 1, Mode: "a"}, {Seconds: 1, Messages: 30, Bytes: 300, Retrans: 2, Drops: 3, Mode: "b"}})
 	if all.Rate() != 40 || all.Goodput() != 8*400 || all.Retrans != 3 || all.Drops != 3 || all.Mode != "a" {

@@ -18,8 +18,8 @@ type sampler struct {
 }
 
 const (
-	minSamples = 16      // of each measurement, however long they take
-	maxSamples = 4 << 20 // a second of round trips of a quarter of a microsecond
+	minSamples = 16      // least number of samples of a measurement
+	maxSamples = 4 << 20 // largest number
 )
 
 func newSampler(s Spec) *sampler {
@@ -51,8 +51,8 @@ func (s *sampler) measure(took time.Duration) Measure {
 	return Measure{Seconds: took.Seconds(), Messages: uint64(len(s.ns)), Latency: l}
 }
 
-// RoundTrips calls trip for one round trip after the other and measures the time of each. It
-// calls between, unless it is nil, between two round trips; its time does not count.
+// RoundTrips calls trip repeatedly, for one round trip each, and measures the time of each call. If
+// between is not nil, RoundTrips calls it between two round trips; its time does not count.
 func RoundTrips(s Spec, trip, between func() error) (Measure, error) {
 	began := time.Now()
 	for r := newSampler(s); ; {
@@ -75,9 +75,9 @@ func RoundTrips(s Spec, trip, between func() error) (Measure, error) {
 // connectors is how many connections are made at a time.
 const connectors = 32
 
-// Connections counts how often once succeeds, which makes a connection and closes it: at the
-// active end for the Duration of s, at the other end until ctx is done. An error of once ends
-// the measurement at the active end only.
+// Connections calls once, which makes a connection and closes it, repeatedly in several goroutines,
+// and counts the successful calls: at the active end for the Duration of s, at the other end until
+// ctx is done. An error of once ends the measurement at the active end only.
 func Connections(ctx context.Context, s Spec, once func(context.Context) error) (Measure, error) {
 	if s.Active {
 		var stop func()

@@ -28,7 +28,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// Nothing of the warm-up counts, and the end comes.
+// Round trips of the warm-up do not count, and the measurement ends.
 func TestSamplerWarmup(t *testing.T) {
 	s := newSampler(Spec{Warmup: time.Hour})
 	s.begin()

@@ -36,8 +36,8 @@ var openers = map[string]func(harness.Spec) (link.Port, error){
 	},
 }
 
-// onePort is the source port of all queue pairs if there are many. They then share super-packets,
-// as they do on UDP sockets.
+// onePort is the source port of all queue pairs if there are many. Packets of different queue pairs then share
+// super-packets, as on UDP sockets.
 const onePort = 0xC000
 
 // manyRing is the size of the AF_XDP rings for many queue pairs, which together have more packets
@@ -58,7 +58,7 @@ func OpenShards(s harness.Spec) ([]link.Port, error) {
 func Open(s harness.Spec) (link.Port, error) {
 	open := openers[s.Link]
 	if open == nil {
-		return nil, fmt.Errorf("there is no link %q", s.Link)
+		return nil, fmt.Errorf("unknown link %q", s.Link)
 	}
 	p, err := open(s)
 	if err != nil || s.Kind != result.Loss {

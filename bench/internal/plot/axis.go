@@ -52,8 +52,8 @@ func Linear(label string, most float64) Axis {
 	return a
 }
 
-// Log makes a logarithmic axis. It begins at the power of ten at or below least and ends at or above
-// most, at one, two or five times a power of ten.
+// Log makes a logarithmic axis. It begins at the largest power of ten that is at most least. It ends
+// at one, two or five times a power of ten, at or above most.
 func Log(label string, least, most float64) Axis {
 	if !(least > 0) || !(most > least) {
 		least, most = 1, 10

@@ -54,7 +54,7 @@ func (s *Suite) mpi(ctx context.Context, spec harness.Spec, pair *lab.Pair) (m h
 	return parsePingPong(out.String(), spec.Size)
 }
 
-// parsePingPong reads what bench/mpi/pingpong.c prints.
+// parsePingPong parses the output of bench/mpi/pingpong.c.
 func parsePingPong(out string, size int) (m harness.Measure, err error) {
 	var l harness.Latency
 	for line := range strings.Lines(out) {

@@ -14,7 +14,8 @@ import (
 // names of the points. The last one is a C program on this stack's libibverbs.
 var busyModes = []string{"background", "polling", "polled", result.ByPerftest}
 
-// busyPlaces returns what the names of points of a kind end with: how many programs compute, and where.
+// busyPlaces returns the last parts of the names of points of a kind: how many programs compute, and on
+// which cores.
 func (d *data) busyPlaces(kind string) (places []string) {
 	for _, p := range d.Points {
 		if name := strings.Split(p.Name, "/"); p.Spec.Kind == kind && p.Spec.Link == "tcp" && len(p.Rounds) > 0 && len(name) == 4 {
@@ -50,7 +51,7 @@ func (d *data) busyTable(w io.Writer) {
 	table(w, append([]string{"", "net.Conn TCP"}, busyModes...), rows)
 }
 
-// busyTargets adds the targets for a busy machine: the worst of all places.
+// busyTargets adds the targets for a busy machine: each is for the worst result of all places.
 func busyTargets(add func(target)) {
 	for _, mode := range busyModes {
 		worst := func(kind string, figure func(harness.Measure) float64, format func(float64) string, less bool) func(d *data) (float64, string) {

@@ -16,7 +16,7 @@ type data struct {
 	pmtus, sizes, qps []int
 }
 
-// What the targets are about.
+// Sizes of the measurements that have targets.
 const (
 	smallSize  = 64
 	targetSize = 1 << 20
@@ -95,7 +95,8 @@ func (d *data) scaling(link string, qps int) *result.Point {
 	return d.small(harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", QPs: qps})
 }
 
-// processes returns the streams of n processes on one interface, or of one that has it for itself.
+// processes returns the streams of n processes that share an interface or, without shared, of one
+// process that has it exclusively.
 func (d *data) processes(op string, size, pmtu, n int, shared bool) *result.Point {
 	return d.Find(harness.Spec{Kind: result.Processes, Link: "udp", Op: op, Size: size, PMTU: pmtu, Wait: true, Processes: n, Shared: shared})
 }

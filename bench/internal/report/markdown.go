@@ -54,31 +54,31 @@ type section struct {
 	table        func(d *data, w io.Writer)
 }
 
-// sections lists the parts behind the targets and the goodput.
+// sections lists the parts after the targets and the goodput.
 var sections = []section{
-	{"READ to WRITE", "Both in turns of 10 ms, posted by one end and then by the other: the ratio of READs to WRITEs that move data the same way, " +
-		"in the direction in which WRITEs are slower for the moment. In brackets that of both directions together, which is less where processors are unequal: docs/benchmarks.md.",
+	{"READ to WRITE", "READs and WRITEs alternate every 10 ms, posted by one end and then by the other. The value is the ratio of READs to WRITEs that move data in the same direction, " +
+		"for the direction in which WRITEs are slower at the time. In brackets: the ratio for both directions together, which is lower if the processors are unequal (docs/benchmarks.md).",
 		[]string{result.Alternating}, "", "", (*data).readWriteTable},
-	{"What the links carry", "Packets without a protocol, CRC and copy at both ends, by sockets and by the drivers of this stack; and iperf3.",
+	{"Upper bounds of the links", "Packets without a protocol, with CRC and copy at both ends, by sockets and by the drivers of this stack; and iperf3.",
 		[]string{result.Blast, result.IPerf}, "", "", (*data).ceilingTable},
 	{"Messages a second", "", []string{result.Stream}, "messages.svg", "messages a second by size", (*data).rateTable},
 	{"64 bytes there and back, µs", "", []string{result.Latency, result.Ping, result.TCPLatency}, "latency.svg", "distribution of latencies", (*data).latencyTable},
-	{"Many queue pairs", "SEND of 64 bytes, 16 to one queue pair after the other; million messages a second, all together.\n\"× one\": to one that takes turns with them.",
+	{"Many queue pairs", "SEND of 64 bytes, 16 in a row to each queue pair in turn; million messages a second in all.\n\"× one\": the ratio to a single queue pair, measured in alternation.",
 		[]string{result.Scaling}, "scaling.svg", "messages a second by queue pairs, goodput by loss", (*data).scalingTable},
-	{"Processes", "Processes on one address, over udp, each with one queue pair to a process of its own at the other end; all together. All of one end have one core, but in the last two rows.",
+	{"Processes", "Several processes on one address, over udp, each with one queue pair to a separate process at the other end. The values are sums. All processes of one end share one core, except in the last two rows.",
 		[]string{result.Processes}, "", "", (*data).processesTable},
-	{"A busy machine", "Beside programs that compute without a pause: how many, and whether each end has a core (pinned: the programs take turns on both) or all may use both (free). " +
-		"Messages of 64 KiB, WRITEs or writes to a net.Conn, and 64 bytes there and back; in brackets the ratio to TCP beside the same. perftest: ib_write_bw and ib_send_lat, which poll without a pause.",
+	{"A busy machine", "Measured while other programs compute without a pause. A row has the number of these programs, and \"pinned\" (each end has one core, and the programs are on the two cores in turn) or \"free\" (all may use both cores). " +
+		"Messages of 64 KiB, by WRITEs or by writes to a net.Conn, and 64 bytes there and back. In brackets: the ratio to TCP under the same load. perftest: ib_write_bw and ib_send_lat, which poll without a pause.",
 		[]string{result.Busy, result.BusyTrips}, "", "", (*data).busyTable},
-	{"What Go programs use", "The same programs over a net.Conn of TCP and on this stack: a stream and round trips over rsocket, requests and answers by package message, one under way on each connection, and the " +
-		"web server of the examples. µs: processor time of both ends for each message or request, polling included.",
+	{"What Go programs use", "The same programs over a net.Conn of TCP and over this stack: a stream and round trips over rsocket, requests and answers by package message with one outstanding request on each connection, and the " +
+		"web server of the examples. µs: processor time of both ends for each message or request, including polling.",
 		[]string{result.ConnStream, result.ConnTrips, result.Requests, result.Web}, "", "", (*data).surfaceTable},
-	{"Idle connections", "A busy queue pair of a device that sleeps, over udp, beside connected queue pairs on which nothing happens.",
+	{"Idle connections", "A busy queue pair over udp, on a device that also has many connected queue pairs without traffic. The program sleeps until there are completions.",
 		[]string{result.IdleStream, result.IdleTrips}, "", "", (*data).idleTable},
-	{"Programs on our libibverbs", "Unmodified programs of Debian on this stack's libraries, a core an end, path MTU 4096. perftest in turns with `rocectl perf --poll`, the same tests with the same flags; " +
-		"latencies as both print them: of a READ the round trip, of others half of it. Open MPI with one rank an end, over UCX (rc_v) in turns with its own TCP: 8 bytes there and back, and windows of 16 messages.",
+	{"Programs on our libibverbs", "Unmodified programs of Debian on this stack's libraries, with one core for each end, path MTU 4096. perftest alternates with `rocectl perf --poll`, which runs the same tests with the same flags; " +
+		"latencies are as both print them: for a READ the round trip, for others half of it. Open MPI, with one rank at each end, over UCX (rc_v) alternates with its own TCP: 8 bytes there and back, and windows of 16 messages.",
 		[]string{result.Programs}, "", "", (*data).programsTable},
-	{"Loss", "Messages of 1 MiB, path MTU 4096, packets lost at random both ways: both ends go back, and with `--recovery all` (docs/recovery.md).", []string{result.Loss}, "", "", (*data).lossTable},
+	{"Loss", "Messages of 1 MiB, path MTU 4096, with random losses in both directions: with go-back-N at both ends, and with `--recovery all` (docs/recovery.md).", []string{result.Loss}, "", "", (*data).lossTable},
 	{"Connections a second", "Dialled, accepted and closed, 32 at a time, by the connection manager; a Go program does the same with TCP.",
 		[]string{result.Connect, result.TCPConnect}, "", "", (*data).connectTable},
 	{"Engine and memory", "", []string{result.Engine, result.Memory}, "", "", (*data).engineTable},
@@ -95,7 +95,7 @@ func markdown(w io.Writer, d *data, plots []string) {
 	e := d.Environment
 	paragraph("# Figures")
 	if e.Quick {
-		paragraph("**A quick run: it shows that everything works. Its figures mean nothing.**")
+		paragraph("**A quick run: it only shows that everything works. Its figures have no meaning.**")
 	}
 	commit := ""
 	if e.Commit != "" {
@@ -127,7 +127,7 @@ func markdown(w io.Writer, d *data, plots []string) {
 	}
 	for i, r := range d.rxe {
 		if i == 0 {
-			paragraph("## Beside rxe")
+			paragraph("## Against rxe")
 		}
 		paragraph("%s", about(r))
 		rxeTable(w, r)

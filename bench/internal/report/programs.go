@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// program returns a test of perftest or of MPI, by who was measured.
+// program returns a test of perftest or of MPI with one contender.
 func (d *data) program(link, op string, size int, by string) *result.Point {
 	return d.Find(harness.Spec{Kind: result.Programs, Link: link, Op: op, Size: size, PMTU: 4096, By: by})
 }
@@ -35,7 +35,8 @@ func (f programFigure) ratio(a, b *result.Point) (float64, string) {
 	return ratio(f.format, f.of, a, b)
 }
 
-// programTargets are about programs on our libraries beside what is native: rocectl perf, TCP.
+// programTargets adds the targets for programs on our libraries, compared with rocectl perf and
+// with TCP.
 func programTargets(add func(target), links func(what string, least, aim float64, measure func(d *data, link string) (float64, string))) {
 	for _, t := range []struct {
 		op         string
@@ -61,7 +62,8 @@ func programTargets(add func(target), links func(what string, least, aim float64
 	}
 }
 
-// programsTable has a row for each test. The column behind a link is the ratio to what is native.
+// programsTable has a row for each test. The columns after a link have the result of rocectl perf
+// or TCP, and the ratio to it.
 func (d *data) programsTable(w io.Writer) {
 	head := []string{""}
 	for _, l := range d.links {

@@ -11,7 +11,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// point makes one with rounds of that many Gb/s.
+// point makes a point with rounds of the given Gb/s.
 func point(name string, s harness.Spec, gbits ...float64) *result.Point {
 	p := &result.Point{Name: name, Spec: s}
 	for _, g := range gbits {
@@ -28,7 +28,7 @@ func latency(name string, s harness.Spec, p50 float64) *result.Point {
 	return &result.Point{Name: name, Spec: s, Rounds: []harness.Measure{{Seconds: 1, Latency: l}}}
 }
 
-// sample is a run in which udp does well and raw badly, and there is no xdp.
+// sample returns a run with good results of udp, bad results of raw, and none of xdp.
 func sample() *result.Run {
 	r := &result.Run{Environment: result.Environment{Time: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), CPU: "a | b", Notes: []string{"link xdp is not in this build"}}}
 	add := func(p *result.Point) { r.Points = append(r.Points, p) }
@@ -185,7 +185,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%q", line)
 		}
 	}
-	// Of next to nothing there is a report, too.
+	// A run without results has a report, too.
 	if err := Write(dir, &result.Run{Points: []*result.Point{{Name: "x"}}}); err != nil {
 		t.Error(err)
 	}

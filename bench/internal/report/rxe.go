@@ -65,7 +65,7 @@ func rxeTable(w io.Writer, r *result.RXE) {
 	table(w, head, rows)
 }
 
-// about says where the figures of r come from.
+// about describes how the figures of r were made.
 func about(r *result.RXE) string {
 	day, _, _ := strings.Cut(r.Date, "T")
 	share := "each end has a processor"

@@ -23,7 +23,7 @@ func TestRXE(t *testing.T) {
 	if _, err := loadRXE(dir); err == nil {
 		t.Error("half a file was taken")
 	}
-	// The targets are for one processor; what there is of two is in a table of its own.
+	// The targets are for one processor; the results for two have a separate table.
 	other := `{"date":"2026-01-03","cpus":2,"rows":[{"test":"WRITE 64 KiB, PMTU 4096","unit":"Gb/s","by":{"rxe":{"median":2},"roce raw":{"median":9,"ratio":4.5}}}]}`
 	if err := os.WriteFile(filepath.Join(dir, "rxe-2.json"), []byte(other), 0o644); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 	"github.com/goroce/roce/bench/internal/stats"
 )
 
-// surface returns a measurement of what Go programs use, on a link of ours or over TCP.
+// surface returns a measurement of the interfaces of Go programs, on a link of this stack or over
+// TCP.
 func (d *data) surface(link, name string) *result.Point {
 	return d.Point("surface/" + link + "/" + name)
 }
@@ -26,7 +27,8 @@ func processorOf(m harness.Measure) float64 {
 	return 1e6 * stats.Ratio(m.Processor, float64(m.Handled))
 }
 
-// surfaceTargets adds the targets for what Go programs use, each to the same over TCP.
+// surfaceTargets adds the targets for the interfaces of Go programs, each compared with the same
+// program over TCP.
 func surfaceTargets(add func(target), links func(what string, least, aim float64, measure func(d *data, link string) (float64, string))) {
 	compare := func(name string, format func(float64) string, figure func(harness.Measure) float64) func(d *data, link string) (float64, string) {
 		return func(d *data, link string) (float64, string) {
@@ -56,7 +58,7 @@ func surfaceTargets(add func(target), links func(what string, least, aim float64
 // manyIdle is how many idle connections the targets are about.
 const manyIdle = 100_000
 
-// idle returns a measurement of a busy queue pair beside so many that are idle.
+// idle returns a measurement of a busy queue pair on a device with n idle ones.
 func (d *data) idle(kind string, n int) *result.Point {
 	s := harness.Spec{Kind: kind, Link: "udp", Wait: true, Idle: n}
 	if kind == result.IdleStream {
@@ -96,7 +98,7 @@ func (d *data) surfaceTable(w io.Writer) {
 	table(w, head, rows)
 }
 
-// surfaceFigure returns what is measured, the figure of it, and its format.
+// surfaceFigure returns the name of a measurement, its figure, and the format of the figure.
 func surfaceFigure(s harness.Spec) (what string, figure func(harness.Measure) float64, format func(float64) string) {
 	switch s.Kind {
 	case result.ConnStream:

@@ -8,7 +8,8 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// Each target for what Go programs use compares a link with TCP, or many idle connections with none.
+// Each target for the interfaces of Go programs compares a link with TCP, or many idle connections
+// with none.
 func TestSurfaces(t *testing.T) {
 	rate := func(name string, s harness.Spec, messages uint64) *result.Point {
 		return &result.Point{Name: name, Spec: s, Rounds: []harness.Measure{{Seconds: 1, Messages: messages, Handled: 2 * messages, Processor: 0.5}}}

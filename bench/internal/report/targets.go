@@ -10,8 +10,8 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// target is a figure with a value to reach (least), and a better one (aim). The less the
-// better, if aim is below least.
+// target is a figure with a value to reach (least), and a better one (aim). If aim is below least,
+// lower values are better.
 type target struct {
 	what       string
 	least, aim float64
@@ -19,7 +19,7 @@ type target struct {
 	// measure returns the value; 0 means that it is unknown, unless zero is set. of names the two
 	// figures whose ratio it is.
 	measure func(d *data) (v float64, of string)
-	zero    bool // none is the target
+	zero    bool // the target is 0
 }
 
 const notMeasured = "not measured"
@@ -105,8 +105,8 @@ func targets() (all []target) {
 	for _, link := range allLinks {
 		op, what := "", "bare packets"
 		if link == "udp" {
-			// The ICRC covers the IPv4 identification, which a connected socket chooses and tells
-			// nobody: no RoCE packet can be sent by one.
+			// A RoCE packet cannot be sent by a connected UDP socket: the ICRC covers the IPv4
+			// Identification, which such a socket chooses without telling the program.
 			op, what = result.Unconnected, "bare packets, not connected"
 		}
 		add(target{what: "SEND 64 B and back, " + link + ", polled, to " + what, least: 1.5, aim: 1.2,
@@ -211,7 +211,7 @@ func (d *data) engine() (slowest float64, of string) {
 	return slowest, of
 }
 
-// allocations returns those of both ends per packet of the measuring end.
+// allocations returns the allocations of both ends per packet of the measuring end.
 func (d *data) allocations() (float64, string) {
 	var made, moved float64
 	for _, p := range d.Points {
@@ -224,7 +224,7 @@ func (d *data) allocations() (float64, string) {
 		return math.NaN(), ""
 	}
 	of := fmt.Sprintf("%.0f in %.3g packets", made, moved)
-	if made/moved < 1e-4 { // these are the runtime's: one for each batch would be a hundred times as many
+	if made/moved < 1e-4 { // allocations of the runtime: one for each batch of packets would be a hundred times as many
 		return 0, of
 	}
 	return made / moved, of

@@ -35,12 +35,12 @@ const (
 	Programs    = "programs"    // programs written for libibverbs, and rocectl's
 	Busy        = "busy"        // a stream of our messages, or of TCP's bytes, beside programs that compute
 	ConnStream  = "conn-stream" // a stream over a net.Conn: an rsocket's, or TCP's
-	ConnTrips   = "conn-trips"  // some bytes over it and back
+	ConnTrips   = "conn-trips"  // some bytes over a net.Conn and back
 	Requests    = "requests"    // requests and answers over many connections: of package message, or TCP's
 	Web         = "web"         // requests to a web server: over rsocket, or over TCP
 	IdleStream  = "idle-stream" // a stream of our messages beside idle queue pairs
-	IdleTrips   = "idle-trips"  // one of our SENDs and one back beside them
-	BusyTrips   = "busy-trips"  // some bytes there and back beside them, by our SENDs or over a net.Conn
+	IdleTrips   = "idle-trips"  // one of our SENDs and one back beside idle queue pairs
+	BusyTrips   = "busy-trips"  // some bytes there and back beside programs that compute, by our SENDs or over a net.Conn
 )
 
 // The contenders of Programs.

@@ -82,7 +82,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The machine has two speeds, and both points were measured at each: their ratio is the same in both.
+// MedianRatio gives the same ratio if the machine changes its speed between rounds.
 func TestMedianRatio(t *testing.T) {
 	value := func(m harness.Measure) float64 { return m.Value }
 	point := func(v ...float64) *Point {

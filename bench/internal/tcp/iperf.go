@@ -14,8 +14,8 @@ import (
 	"github.com/goroce/roce/bench/internal/harness"
 )
 
-// IPerf measures one TCP connection by iperf3 between the two sides, whose processes
-// start starts, for whole seconds. The payload that has arrived counts.
+// IPerf measures one TCP connection by iperf3 between the two sides, for whole seconds. start
+// starts the process of a side. Only received payload counts.
 func IPerf(ctx context.Context, start func(side int, cmd *exec.Cmd) error, server string, d time.Duration) (m harness.Measure, err error) {
 	seconds := max(int(d.Round(time.Second)/time.Second), 1)
 	ctx, stop := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+10*time.Second)
@@ -48,7 +48,7 @@ func IPerf(ctx context.Context, start func(side int, cmd *exec.Cmd) error, serve
 	return parseIPerf(report.Bytes())
 }
 
-// parseIPerf reads what iperf3 -J prints.
+// parseIPerf parses the output of iperf3 -J.
 func parseIPerf(b []byte) (m harness.Measure, err error) {
 	var r struct {
 		Error string

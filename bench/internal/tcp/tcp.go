@@ -64,7 +64,7 @@ func (r *dial) Run(ctx context.Context) (harness.Measure, error) {
 			return err
 		}
 		if r.spec.Active {
-			c.SetLinger(0) // otherwise the ports run out
+			c.SetLinger(0) // closes without TIME_WAIT, because otherwise there are not enough ports
 		}
 		return c.Close()
 	})

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package verbs is the load: it uses package roce as a well-made application does. It posts lists of work requests,
-// requests one completion for each list, polls for several completions at a time and, unless the Spec says to sleep,
-// drives the device itself.
+// Package verbs generates the load: it uses package roce like an efficient application. It posts lists of work
+// requests, requests one completion for each list, polls for several completions at a time and, unless the Spec says
+// to sleep, drives the device itself.
 package verbs
 
 import (
@@ -71,7 +71,7 @@ type endpoint struct {
 	srq    *roce.SRQ
 	qps    []*roce.QP
 	idle   []*roce.QP    // connected, and not used
-	perQP  float64       // bytes of heap that each of these takes
+	perQP  float64       // bytes of heap of each idle queue pair
 	config roce.QPConfig // of the queue pairs
 	mr     *roce.MR
 	psn    roce.PSN

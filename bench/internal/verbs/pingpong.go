@@ -30,7 +30,7 @@ type pingPong struct {
 
 const (
 	pingQueue = 64 // work requests of either queue
-	pingEvery = 32 // SENDs for each completion that is asked for
+	pingEvery = 32 // SENDs for each signaled one
 )
 
 func (p *pingPong) Prepare() (any, error) {

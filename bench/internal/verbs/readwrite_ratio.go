@@ -23,8 +23,8 @@ func cycleOf(here, there rates) cycle {
 	}
 }
 
-// compare computes the median of the ratios of READs to WRITEs in one direction: that in which WRITEs were slower in the
-// cycles before and after.
+// compare computes the median of the ratios of READs to WRITEs in one direction: the direction in which WRITEs were
+// slower in the cycles before and after.
 //
 // A READ keeps both ends busy, a small WRITE mostly the end that posts it. On a shared machine
 // one processor is always slower than the other. Small READs then run at the speed of the slower

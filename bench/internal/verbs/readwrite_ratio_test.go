@@ -35,7 +35,7 @@ func TestCompare(t *testing.T) {
 			if tt.change > 0 && i%tt.change == 0 {
 				tt.here, tt.there = tt.there, tt.here
 			}
-			if slow := min(tt.here, tt.there); tt.small { // either end does as much for a READ, the poster all for a WRITE
+			if slow := min(tt.here, tt.there); tt.small { // both ends work equally for a READ, only the posting end for a WRITE
 				here = rates{reads: ratio * slow * noise(), writes: tt.here * noise()}
 				there = rates{reads: ratio * slow * noise(), writes: tt.there * noise()}
 			} else { // the end that sends the data does the work

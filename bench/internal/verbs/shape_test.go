@@ -36,7 +36,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// Verify finds a message that is missing, and one in the wrong place.
+// verify detects a missing message, and a message in the wrong place.
 func TestVerify(t *testing.T) {
 	sh := shapeOf(harness.Spec{Size: 4096})
 	b := make([]byte, sh.memory())
