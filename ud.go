@@ -17,7 +17,6 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-
 // GRHLen is the length of the area in front of every received datagram: an
 // IPv6 header, or 20 bytes and an IPv4 header. The completion's ByteLen
 // includes it. See [Device.AHAttrFromWC].
@@ -140,7 +139,6 @@ func (q *QP) ours(op string, ah *AH) error {
 	}
 	return errs.On(op, q.Num().Object(), syscall.EINVAL, "the address handle %v is not of this device: make it by its CreateAH", ah)
 }
-
 
 // QPNMulticast is the destination queue pair number of datagrams to a
 // multicast group.
