@@ -120,7 +120,8 @@ type Config struct {
 	// at least one.
 	Addrs []netip.Addr
 
-	presence share.Presence // zero: that of the first port. OpenInterface sets it, because a wrapper of the port may hide it
+	presence share.Presence                 // zero: that of the first port. OpenInterface sets it, because a wrapper of the port may hide it
+	hasRoute func(src, dst netip.Addr) bool // nil: not needed; see route.Config
 }
 
 // Device is a software RDMA NIC (struct ibv_context). Its methods may be
@@ -197,7 +198,8 @@ func newDevice(c Config) (*Device, error) {
 		}
 	}
 	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
-	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids})
+	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids,
+		HasRoute: c.hasRoute})
 	at := c.presence
 	if at == (share.Presence{}) {
 		at = share.Of(c.Ports[0])

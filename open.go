@@ -102,15 +102,20 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	if o.Membership == nil {
 		o.Membership = host
 	}
+	sockets := ports[0].Info().Layout == frame.LayoutUDP
 	switch r := (hostRoutes{host}); {
 	case c.Resolver != nil:
 		o.Resolver = ownResolver{r, c.Resolver}
-	case ports[0].Info().Layout == frame.LayoutUDP:
+	case sockets:
 		o.Resolver = r
 	default:
 		o.Resolver = hostResolver{r}
 	}
-	d, err := Open(Config{Options: o, Ports: ports, Addrs: addrs, presence: at})
+	config := Config{Options: o, Ports: ports, Addrs: addrs, presence: at}
+	if sockets {
+		config.hasRoute = host.HasRoute
+	}
+	d, err := Open(config)
 	if err != nil {
 		return nil, err
 	}

@@ -197,7 +197,8 @@ func (g *Agent) retain(key route.Key) *cachedPath {
 }
 
 // Post implements [nic.QP1]. Post drops a datagram without a path, as a network may;
-// the manager repeats it.
+// the manager repeats it. It also drops an answer to an address without a route, if the
+// answer would burden the host: strangers can forge the addresses.
 func (g *Agent) Post(now mono.Time) (blocked bool) {
 	for g.mads {
 		if !g.blocked {
@@ -208,7 +209,7 @@ func (g *Agent) Post(now mono.Time) (blocked bool) {
 		}
 		g.blocked = false
 		p := g.paths.byKey[route.Key{Local: g.out.From, Peer: g.out.To}]
-		if p == nil {
+		if p == nil || !g.nic.Routes().MayAnswer(p.key, p.path) {
 			continue
 		}
 		if g.repeating {

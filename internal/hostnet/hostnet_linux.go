@@ -34,6 +34,7 @@ type Interface struct {
 	calls    chan func()    // requests for runDeep
 	returned chan struct{}  // a value for each
 	waiting  atomic.Int32   // number of calls that wait for a neighbour
+	checks   *routeChecks
 
 	mu           sync.Mutex // guards all below: one request at a time
 	nl           *netlink.Handle
@@ -79,7 +80,8 @@ func Open(name string) (*Interface, error) {
 		return fail(err)
 	}
 	i := &Interface{Name: name, index: link.Attrs().Index, loopback: link.Attrs().Flags&net.FlagLoopback != 0, nl: handle,
-		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), calls: make(chan func()), returned: make(chan struct{}), probe: [2]int{-1, -1}, packet: packetSocket(), home: here(),
+		sock: &nl.SocketHandle{Socket: sock}, news: news, done: make(chan struct{}), calls: make(chan func()), returned: make(chan struct{}), checks: newRouteChecks(),
+		probe: [2]int{-1, -1}, packet: packetSocket(), home: here(),
 		groups: map[netip.Addr]*membership{}}
 	for k := range i.probe {
 		switch fd, err := i.open(k); {
@@ -172,6 +174,7 @@ func (i *Interface) Close() error {
 	i.nl.Close()
 	i.sock.Close()
 	i.news.Close()
+	i.checks.close()
 	return nil
 }
 

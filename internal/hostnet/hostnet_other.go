@@ -22,6 +22,9 @@ func (i *Interface) State() (State, error) { return State{}, ErrUnsupported }
 // Route fails: see [ErrUnsupported].
 func (i *Interface) Route(src, dst netip.Addr) (Route, error) { return Route{}, ErrUnsupported }
 
+// HasRoute cannot find out.
+func (i *Interface) HasRoute(src, dst netip.Addr) bool { return true }
+
 // Join fails: see [ErrUnsupported].
 func (i *Interface) Join(group netip.Addr) (leave func() error, err error) {
 	return nil, ErrUnsupported

@@ -7,7 +7,8 @@ import (
 
 // WayBack returns a function that makes the path back to the sender of a packet. w has the fields of the
 // headers; its addresses are ignored. If keep is true, the caller releases the path with Unlearn, and the
-// host looks up the next hop in the background; until then the path uses the packet's Ethernet address.
+// host looks up the next hop in the background; until then the path uses the packet's Ethernet address. The
+// function returns nil if it finds no path.
 func (n *NIC) WayBack(w route.Way) func(p *frame.Packet, keep bool) *frame.Path {
 	return func(p *frame.Packet, keep bool) *frame.Path {
 		var learned *frame.Path
@@ -18,6 +19,10 @@ func (n *NIC) WayBack(w route.Way) func(p *frame.Packet, keep bool) *frame.Path 
 			learned, err = n.routes.AnswerOnce(p.Dst, p.Src, p.SrcMAC)
 		}
 		if err != nil {
+			return nil
+		}
+		if !n.routes.MayAnswer(route.Key{Local: p.Dst, Peer: p.Src}, learned) {
+			n.routes.Unlearn(learned)
 			return nil
 		}
 		c := learned.Config()

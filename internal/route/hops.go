@@ -292,6 +292,16 @@ func (t *hops) resolved(key Key) (*frame.Hop, uint8) {
 	return nil, 0
 }
 
+// isKnown reports whether the resolver found the hop of a path.
+func (t *hops) isKnown(p *frame.Path) bool {
+	if !t.Owns(p) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return p.Hop().Owner().(*hop).known
+}
+
 // setMAC changes the device's Ethernet address; in hops to the device itself it also changes
 // the destination. It returns the neighbours in use.
 func (t *hops) setMAC(mac frame.MAC) (towards []netip.Addr) {

@@ -52,6 +52,10 @@ type Config struct {
 	SrcPort  uint16 // the only UDP source port of the link; 0: each path has its own
 	Resolver Resolver
 	GIDs     []bth.GID
+
+	// HasRoute, if set, reports whether the host has a route from src to dst. It is set if a packet to an address without
+	// a route burdens the host. It must be fast, because callers may hold the lock of a shard.
+	HasRoute func(src, dst netip.Addr) bool
 }
 
 // Table has the addresses of a device and the paths to its peers.
@@ -62,12 +66,13 @@ type Table struct {
 	gids     atomic.Pointer[GIDTable]
 	mac      atomic.Pointer[frame.MAC]
 	paths    *paths
+	hasRoute func(src, dst netip.Addr) bool // nil: not needed
 	*hops
 }
 
 // New makes a table.
 func New(c Config) *Table {
-	t := &Table{resolver: c.Resolver, vlan: c.VLAN, srcPort: c.SrcPort, paths: newPaths(), hops: newHops(c.MAC)}
+	t := &Table{resolver: c.Resolver, vlan: c.VLAN, srcPort: c.SrcPort, hasRoute: c.HasRoute, paths: newPaths(), hops: newHops(c.MAC)}
 	t.mac.Store(&c.MAC)
 	gids, _ := new(GIDTable).update(c.GIDs)
 	t.gids.Store(gids)
@@ -188,6 +193,12 @@ func (t *Table) LearnApart(local, peer bth.GID, mac frame.MAC) (*frame.Path, err
 // call Unlearn.
 func (t *Table) AnswerOnce(local, peer bth.GID, mac frame.MAC) (*frame.Path, error) {
 	return t.back(local, peer, t.hops.once(Key{local, peer}, mac))
+}
+
+// MayAnswer reports whether the device may send to the source of a packet along a path that Learn or a similar method returned. It
+// returns false if the host has no route to the source, and the packet would burden the host.
+func (t *Table) MayAnswer(key Key, p *frame.Path) bool {
+	return t.hasRoute == nil || t.hops.isKnown(p) || t.IsLocal(&key.Peer) || t.hasRoute(key.Local.Addr(), key.Peer.Addr())
 }
 
 // back makes the path to the source of a packet.
