@@ -241,16 +241,6 @@ func (e *endpoint) destroy() {
 	e.finish(ErrClosed)
 }
 
-// drop ends a request whose sender the device cannot reach, because of err. Without a route it sends no answer.
-func (e *endpoint) drop(err error) {
-	if !errors.Is(err, syscall.ENETUNREACH) {
-		e.destroy()
-		return
-	}
-	e.cm.Drop()
-	e.finish(ErrClosed)
-}
-
 // next waits for an event of the handshake. It returns events from before the
 // end of the connection first.
 func (e *endpoint) next(ctx context.Context) (cm.Event, error) {

@@ -244,7 +244,7 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 	// A flood of requests with forged addresses of unreachable hosts must not cost queue
 	// pairs.
 	if err := e.reach(ctx, ap); err != nil {
-		e.drop(err)
+		e.destroy()
 		return nil, err
 	}
 	u, err := d.prepareQP(c.QP, c.PD, c.QPConfig, c.Access, c.Setup)

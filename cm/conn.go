@@ -163,18 +163,6 @@ func (c *Conn) Destroy(now mono.Time) {
 	}
 }
 
-// Drop is Destroy, but sends no message for an unanswered request. It is for a request whose
-// sender has no route. To send an answer, the host would look for the sender on the link: each
-// forged address would cost a neighbour entry and a broadcast.
-func (c *Conn) Drop(now mono.Time) {
-	if c.destroyed || c.state != StateReqRcvd && c.state != StateMRAReqSent {
-		c.Destroy(now)
-		return
-	}
-	c.destroyed = true
-	c.toIdle()
-}
-
 // setState moves to s and keeps the counts that depend on it.
 func (c *Conn) setState(s State) {
 	if !s.pendingRequest() && c.listener != nil {

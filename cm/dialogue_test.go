@@ -561,15 +561,10 @@ func TestWrongState(t *testing.T) {
 }
 
 // TestDestroy: the message to the peer in each state. Afterwards the Manager keeps nothing.
-func TestDestroy(t *testing.T) { testEnd(t, (*Conn).Destroy, true) }
-
-// TestDrop: the same, but an unanswered request gets no message.
-func TestDrop(t *testing.T) { testEnd(t, (*Conn).Drop, false) }
-
-func testEnd(t *testing.T, end func(*Conn, mono.Time), answers bool) {
+func TestDestroy(t *testing.T) {
 	everyState(t, func(d *dialogue, c *Conn, active bool, s State) {
 		tid := c.tid
-		end(c, d.now)
+		c.Destroy(d.now)
 		rej := func(local CommID, of Subject) {
 			d.send(&REJ{Header: Header{TID: tid}, LocalID: local, RemoteID: peerID, Of: of, Reason: RejectConsumer})
 		}
@@ -577,13 +572,9 @@ func testEnd(t *testing.T, end func(*Conn, mono.Time), answers bool) {
 		case StateReqSent, StateMRAReqRcvd:
 			d.send(timeoutREJ(ownTID, 0))
 		case StateReqRcvd:
-			if answers {
-				rej(0, OfREQ)
-			}
+			rej(0, OfREQ)
 		case StateMRAReqSent:
-			if answers {
-				rej(ownID, OfREQ)
-			}
+			rej(ownID, OfREQ)
 		case StateRepRcvd, StateMRARepSent:
 			rej(ownID, OfREP)
 		case StateRepSent, StateMRARepRcvd:
@@ -598,7 +589,6 @@ func testEnd(t *testing.T, end func(*Conn, mono.Time), answers bool) {
 		case StateDreqSent, StateTimewait:
 		}
 		d.silent()
-		end(c, d.now)
 		c.Destroy(d.now)
 		d.silent()
 		d.finish(c)

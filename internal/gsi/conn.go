@@ -269,17 +269,11 @@ func (c *Conn) DisconnectEstablished() {
 
 // Destroy ends the connection in any state (rdma_destroy_id): it moves the
 // queue pair to ERR and sends a message to the peer. No event follows.
-func (c *Conn) Destroy() { c.end((*cm.Conn).Destroy) }
-
-// Drop is Destroy without a message for an unanswered request, whose sender the device cannot reach.
-func (c *Conn) Drop() { c.end((*cm.Conn).Drop) }
-
-// end does the work of Destroy and Drop.
-func (c *Conn) end(how func(*cm.Conn, mono.Time)) {
+func (c *Conn) Destroy() {
 	c.Flush()
 	c.abandonProposal(errOverMeanwhile)
 	c.try(func(now mono.Time) error {
-		if how(c.conn, now); c.conn.State() != cm.StateDreqSent || c.agent.nic.Removed() { // its DREQs still need the path
+		if c.conn.Destroy(now); c.conn.State() != cm.StateDreqSent || c.agent.nic.Removed() { // its DREQs still need the path
 			c.agent.forget(c)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,45 +79,32 @@ func TestNoAnswerWithoutRoute(t *testing.T) {
 	srq := ok(pd.CreateSRQ(roce.SRQConfig{MaxWR: 1}))(t)
 	target := ok(pd.CreateDCT(roce.DCTConfig{CQ: ok(d.CreateCQ(4))(t), SRQ: srq, Key: 1, MTU: bth.MTU1024, GIDIndex: ofAddr(t, d, x.IP4)}))(t)
 
-	req := func(port uint16) func(netip.Addr) cm.Message {
-		return func(from netip.Addr) cm.Message {
-			h.requests++
-			r := &cm.REQ{LocalID: cm.CommID(h.requests), LocalGUID: cm.GUID(h.requests), QPN: bth.QPN(h.requests + 1), PKey: bth.DefaultPKey,
-				MTU: bth.MTU1024, ServiceID: cm.Service(cm.PortSpaceTCP, port), LocalResponseTimeout: 20, MaxCMRetries: 15,
-				Primary: cm.Path{LocalGID: bth.GIDFrom(from), RemoteGID: bth.GIDFrom(x.IP4), HopLimit: 64, AckTimeout: 17}}
-			ip := cm.IPHeader{SrcPort: 1, Src: from, Dst: x.IP4}
-			check(t, ip.Put(r.Private[:]))
-			return r
-		}
-	}
-	sidr := func(port uint16) func(netip.Addr) cm.Message {
-		return func(from netip.Addr) cm.Message {
-			h.requests++
-			r := &cm.SIDRREQ{RequestID: cm.CommID(h.requests), PKey: bth.DefaultPKey, ServiceID: cm.Service(cm.PortSpaceUDP, port)}
-			ip := cm.IPHeader{SrcPort: 1, Src: from, Dst: x.IP4}
-			check(t, ip.Put(r.Private[:]))
-			return r
-		}
+	sidr := func(from netip.Addr, port uint16) *cm.SIDRREQ {
+		h.requests++
+		r := &cm.SIDRREQ{RequestID: cm.CommID(h.requests), PKey: bth.DefaultPKey, ServiceID: cm.Service(cm.PortSpaceUDP, port)}
+		ip := cm.IPHeader{SrcPort: 1, Src: from, Dst: x.IP4}
+		check(t, ip.Put(r.Private[:]))
+		return r
 	}
 	for _, c := range []struct {
 		name     string
 		byServer bool // the program answers
 		send     func(from netip.Addr)
 	}{
-		{"request that is rejected", true, func(from netip.Addr) { h.mad(t, from, req(7472)(from)) }},
-		{"request for an unknown service", false, func(from netip.Addr) { h.mad(t, from, req(9)(from)) }},
+		{"request that is rejected", true, func(from netip.Addr) { h.mad(t, from, h.req(t, from, 7472)) }},
+		{"request for an unknown service", false, func(from netip.Addr) { h.mad(t, from, h.req(t, from, 9)) }},
 		{"request with too large an MTU", false, func(from netip.Addr) {
-			r := req(7471)(from).(*cm.REQ)
+			r := h.req(t, from, 7471)
 			r.MTU = bth.MTU4096
 			h.mad(t, from, r)
 		}},
-		{"inquiry that is rejected", true, func(from netip.Addr) { h.mad(t, from, sidr(7473)(from)) }},
-		{"inquiry for an unknown service", false, func(from netip.Addr) { h.mad(t, from, sidr(9)(from)) }},
+		{"inquiry that is rejected", true, func(from netip.Addr) { h.mad(t, from, sidr(from, 7473)) }},
+		{"inquiry for an unknown service", false, func(from netip.Addr) { h.mad(t, from, sidr(from, 9)) }},
 		{"DREQ of no connection", false, func(from netip.Addr) { h.mad(t, from, &cm.DREQ{LocalID: 5, RemoteID: 6}) }},
 		{"LAP of no connection", false, func(from netip.Addr) { h.mad(t, from, &cm.LAP{LocalID: 5, RemoteID: 6}) }},
 		{"CONNECT with a wrong key", false, func(from netip.Addr) { h.connect(t, from, target.Num(), 2) }},
 		{"CONNECT with the right key", false, func(from netip.Addr) { h.connect(t, from, target.Num(), 1) }},
-		{"request that is accepted", true, func(from netip.Addr) { h.mad(t, from, req(7471)(from)) }},
+		{"request that is accepted", true, func(from netip.Addr) { h.mad(t, from, h.req(t, from, 7471)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, from := range append(strangers, routed) {
@@ -150,6 +138,18 @@ func (h *halfStack) mad(t *testing.T, from netip.Addr, m cm.Message) {
 		bth.PutDETH(b[bth.BTHLen:], bth.QKeyGSI, bth.QPNGSI)
 		m.Put((*[cm.MADLen]byte)(b[bth.BTHLen+bth.DETHLen:]))
 	})
+}
+
+// req returns a new request for a port.
+func (h *halfStack) req(t *testing.T, from netip.Addr, port uint16) *cm.REQ {
+	t.Helper()
+	h.requests++
+	r := &cm.REQ{LocalID: cm.CommID(h.requests), LocalGUID: cm.GUID(h.requests), QPN: bth.QPN(h.requests + 1), PKey: bth.DefaultPKey,
+		MTU: bth.MTU1024, ServiceID: cm.Service(cm.PortSpaceTCP, port), LocalResponseTimeout: 20, MaxCMRetries: 15,
+		Primary: cm.Path{LocalGID: bth.GIDFrom(from), RemoteGID: bth.GIDFrom(h.to.IP4), HopLimit: 64, AckTimeout: 17}}
+	ip := cm.IPHeader{SrcPort: 1, Src: from, Dst: h.to.IP4}
+	check(t, ip.Put(r.Private[:]))
+	return r
 }
 
 // connect sends a CONNECT to a target.
@@ -203,4 +203,26 @@ func (h *halfStack) await(t *testing.T, to netip.Addr) {
 			check(t, h.port.Wait(time.Second))
 		}
 	}
+}
+
+// TestAnswerByWorseRoute: a request that the device cannot accept, because the best route to its sender leads through another
+// interface, is rejected: the interface has a route to the sender, too.
+func TestAnswerByWorseRoute(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		client, gateway, server := netlab.Routed(t, netlab.Config{})
+		from := netip.MustParseAddr("198.51.100.1")
+		for metric, by := range map[int]netip.Addr{100: server.IP4, 200: client.IP4} {
+			to := &net.IPNet{IP: from.AsSlice(), Mask: net.CIDRMask(32, 32)}
+			check(t, gateway.Netlink().RouteAdd(&netlink.Route{Dst: to, Gw: by.AsSlice(), Priority: metric}))
+		}
+		d := openOn(t, gateway, roce.InterfaceConfig{Driver: driver, Exclusive: true})
+		l := ok(d.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
+		h := &halfStack{to: gateway, from: client}
+		client.Do(t, func() { h.port = ok(raw.Open(raw.Config{Interface: client.Interface}))(t) })
+		defer h.port.Close()
+		h.mad(t, from, h.req(t, from, 7471))
+		_, err := ok(l.Accept(patient(t)))(t).Accept(t.Context(), roce.AcceptConfig{})
+		wantErr(t, "Accept", err, syscall.ENETUNREACH)
+		h.await(t, from)
+	})
 }

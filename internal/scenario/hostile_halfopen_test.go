@@ -73,25 +73,19 @@ func TestAcceptIsBounded(t *testing.T) {
 	})
 }
 
-// nowhere is a resolver that finds no host. It fails with errno.
-type nowhere struct{ errno syscall.Errno }
+// nowhere is a resolver that finds no host.
+type nowhere struct{}
 
-func (n nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour, error) {
-	return roce.Neighbour{}, n.errno
+func (nowhere) Resolve(context.Context, netip.Addr, netip.Addr) (roce.Neighbour, error) {
+	return roce.Neighbour{}, syscall.EHOSTUNREACH
 }
 
-// TestRequestFromNowhere: a request of an unreachable sender uses no queue pair. Without a route to the sender it gets no answer.
+// TestRequestFromNowhere: a request of an unreachable sender uses no queue pair.
 func TestRequestFromNowhere(t *testing.T) {
-	for errno, answers := range map[syscall.Errno]uint64{syscall.EHOSTUNREACH: 1, syscall.ENETUNREACH: 0} {
-		t.Run(errno.Error(), func(t *testing.T) { testRequestFromNowhere(t, errno, answers) })
-	}
-}
-
-func testRequestFromNowhere(t *testing.T, errno syscall.Errno, answers uint64) {
 	bubble(t, func(t *testing.T) {
 		n := newNetwork(t)
 		config := n.config("10.0.0.1")
-		config.Resolver = nowhere{errno}
+		config.Resolver = nowhere{}
 		server := n.open(config)
 		evil := newAttacker(n, server)
 		l := ok(server.Listen(t.Context(), ":7471", roce.ListenConfig{}))(t)
@@ -101,10 +95,7 @@ func testRequestFromNowhere(t *testing.T, errno syscall.Errno, answers uint64) {
 			t.Error("the program sets a queue pair up")
 			return nil
 		}})
-		wantErr(t, "Accept", err, errno)
-		if got := server.Counters().CM.Sent[cm.AttrREJ-cm.AttrREQ]; got != answers {
-			t.Errorf("%d REJs, want %d", got, answers)
-		}
+		wantErr(t, "Accept", err, syscall.EHOSTUNREACH)
 	})
 }
 
