@@ -32,6 +32,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/netns"
 )
@@ -76,9 +77,17 @@ func main() {
 	os.Exit(code)
 }
 
+// usualLinks returns the links of a run without -links: with one processor attacker and client cannot have a queue each.
+func usualLinks() []string {
+	if cores, err := lab.ChooseCores(); err == nil && cores[0] == cores[1] {
+		return slices.DeleteFunc(slices.Clone(links), func(l string) bool { return strings.HasSuffix(l, ownQueues) })
+	}
+	return links
+}
+
 func parse() (*options, error) {
 	o := &options{}
-	chosen := flag.String("links", strings.Join(links, ","), "`drivers` of the server, separated by commas; xdp-queues: xdp, with one queue of the server's interface for\neach processor that sends to it")
+	chosen := flag.String("links", strings.Join(usualLinks(), ","), "`drivers` of the server, separated by commas; xdp-queues: xdp, with one queue of the server's interface for\neach processor that sends to it")
 	run := flag.String("run", "", "only attacks whose name matches this `regexp`")
 	quick := flag.Bool("quick", false, "run every attack for a fraction of a second only")
 	flag.DurationVar(&o.flood, "time", 3*time.Second, "how long each attack lasts")
