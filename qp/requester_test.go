@@ -450,13 +450,13 @@ func TestRequesterBadResponse(t *testing.T) {
 		{"ATOMIC_ACK to a READ", func(m *mr.MR) qp.SendWR { return read(m, 8) },
 			packet{op: bth.RCAtomicAck, psn: s0, syndrome: bth.AckNoCredits}, cq.BadRespErr},
 	} {
-		b, _, m := client(t, pairConfig{})
-		b.post(c.wr(m))
-		b.inject(c.p)
-		if t.Log(c.name); true {
+		t.Run(c.name, func(t *testing.T) {
+			b, _, m := client(t, pairConfig{})
+			b.post(c.wr(m))
+			b.inject(c.p)
 			b.wantDone(c.want)
 			b.wantState(qp.Err)
-		}
+		})
 	}
 }
 
