@@ -197,6 +197,9 @@ func allCases() []testCase {
 	for _, imp := range []impairment{clean, dup, loss} {
 		add(testCase{program: true, impair: imp}, rping, rcPingpong, rdmaClient, ucmatose)
 	}
+	for _, imp := range []impairment{clean, loss} {
+		add(testCase{program: true, impair: imp}, udpong)
+	}
 	add(testCase{program: true}, srqPingpong, ucPingpong, udPingpong, cmtime, udaddy, mckey)
 	add(testCase{program: true}, sendBW, writeBW, readBW, fetchAdd, cmpSwap, sendLat, writeLat, readLat, atomicLat)
 	add(testCase{program: true}, perftestOptions...)

@@ -90,6 +90,7 @@ func TestUnreliableMatrix(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
+		"udpong/linux-server/clean", "udpong/linux-client/clean", "udpong/linux-server/loss4", "udpong/linux-client/loss4",
 		"udaddy/linux-server/clean", "udaddy/linux-client/clean", "udaddy6/linux-server/clean", "udaddy6/linux-client/clean",
 		"udaddy/linux-server/dup20", "udaddy/linux-client/dup20", "udaddy/linux-server/clean/mtu4200", "udaddy/linux-client/clean/mtu4200",
 		"udaddy/linux-server/loss10dup50", "udaddy/linux-client/loss10dup50",
@@ -110,7 +111,7 @@ func TestUnreliableMatrix(t *testing.T) {
 func TestOnlyPrograms(t *testing.T) {
 	for _, c := range allCases() {
 		switch c.tool.name {
-		case "rdma_client", "ucmatose", "udaddy", "mckey", "cmtime":
+		case "rdma_client", "ucmatose", "udaddy", "mckey", "cmtime", "udpong":
 			if !c.program && (c.linux == server || c.scenario.name != rejected.name) {
 				t.Errorf("%s needs a program", c.name())
 			}

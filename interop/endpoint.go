@@ -81,7 +81,11 @@ func (g *guest) prepare(ctx context.Context, c testCase) error {
 }
 
 func (g *guest) start(_ context.Context, c command, _ string, limit time.Duration) (*proc.Proc, error) {
-	argv := append([]string{c.tool.program(c.role)}, c.args...)
+	var argv []string
+	if c.tool.preload != "" {
+		argv = []string{"env", "LD_PRELOAD=" + c.tool.library()}
+	}
+	argv = append(append(argv, c.tool.program(c.role)), c.args...)
 	own := c.tool.linuxArgs
 	if c.v6 {
 		own = c.tool.linuxArgs6

@@ -74,6 +74,11 @@ func goExample(dir, folder string) string { return filepath.Join(dir, "go-"+fold
 // files of the guests, and those in Go.
 func (o *options) buildExamples(ctx context.Context, chosen []testCase) error {
 	for _, c := range chosen {
+		if c.tool.preload != "" {
+			if err := o.buildPreload(ctx, c.tool); err != nil {
+				return err
+			}
+		}
 		if c.tool.source == "" || !c.program && !c.inGo {
 			continue
 		}
@@ -102,5 +107,19 @@ func (o *options) buildExample(ctx context.Context, t *tool) error {
 		return fmt.Errorf("compiling %s: %w\n%s", t.source, err, out)
 	}
 	o.files[t.example()] = file
+	return nil
+}
+
+// buildPreload compiles the library that the tool needs in the guest, unless that is done.
+func (o *options) buildPreload(ctx context.Context, t *tool) error {
+	if o.files[t.library()] != "" {
+		return nil
+	}
+	file := filepath.Join(o.out, filepath.Base(t.library()))
+	source := filepath.Join(o.root, "interop", "preload", t.preload)
+	if out, err := proc.Run(ctx, "cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", file, source, "-libverbs", "-ldl"); err != nil {
+		return fmt.Errorf("compiling %s: %w\n%s", t.preload, err, out)
+	}
+	o.files[t.library()] = file
 	return nil
 }

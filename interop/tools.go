@@ -74,6 +74,9 @@ type tool struct {
 	// same program in the folder examples, with the flags that only this one needs.
 	source string
 	inGo   string
+	// preload is a C file of the folder preload. Its library works around a bug of rdma-core's
+	// program on Linux.
+	preload string
 	// endless: the server never ends, and its client confirms the transfer.
 	endless bool
 	// port is the fixed port of the program; 0: it takes any.
@@ -89,6 +92,11 @@ func (t *tool) program(as role) string {
 		return t.example()
 	}
 	return cmp.Or(t.linux[as], t.name)
+}
+
+// library is the path of the preloaded library in the guest.
+func (t *tool) library() string {
+	return "/usr/lib/roce-" + strings.TrimSuffix(t.preload, ".c") + ".so"
 }
 
 // command returns rocectl's command for a role.
@@ -238,6 +246,20 @@ var (
 	refuser   = &tool{name: "cm_reject", ours: both("cm reject"), args: [2]string{server: "-s {self} -p {port}"}}
 	rstream   = streams("rstream")
 	riostream = streams("riostream")
+
+	// udpong exchanges datagrams between rsockets. The client repeats what is lost. A server shows
+	// neither that it listens nor its port: a client that comes too early is refused by the kernel's
+	// UDP, or repeats.
+	udpong = &tool{
+		name:    "udpong",
+		up:      regexp.MustCompile(``),
+		args:    [2]string{"-b {self} -p {port} -C {count} -S {size} -T e", "-s {peer} -p {port} -C {count} -S {size} -T e"},
+		good:    ends(`(?m)^custom .*s +\d`),
+		notYet:  regexp.MustCompile(`rsend: Connection refused`),
+		preload: "loopback.c",
+		endless: true,
+		count:   300, impairedCount: 100, size: 1000,
+	}
 
 	// fiPingpong is libfabric's fi_pingpong over its verbs provider.
 	fiPingpong = &tool{

@@ -240,7 +240,8 @@ struct roce_engine {
 	int (*destroy_ah)(roce_handle ah);
 
 	const struct roce_cm_engine *cm;
-	const struct roce_rs_engine *rs;
+	const struct roce_rs_engine *rs; /* streams */
+	const struct roce_rs_engine *ds; /* datagrams */
 };
 
 /* The only symbol of libroce-engine.so. NULL: the engine and host have different ABIs. */

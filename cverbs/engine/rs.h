@@ -1,12 +1,15 @@
 /* rs.h: the calls of the engine's rsockets for librdmacm.so.1.
  *
- * An rsocket is a stream or a listener. The rules of engine.h apply, but an invalid handle gives -EBADF.
-  * Only shutdown, close and map wait for a peer; other calls return -EAGAIN instead.
+ * An rsocket is a stream or a listener, or a datagram rsocket: there is a table for each. The rules of engine.h
+ * apply, but an invalid handle gives -EBADF. Only shutdown, close and map wait for a peer; other calls return
+ * -EAGAIN instead.
  *
  * For each socket librdmacm gives the engine two eventfds (EFD_NONBLOCK), which librdmacm owns. in is readable
   * while there may be something to read or to accept; out while there may be room to write, or the
   * outcome of connect. A call that returns -EAGAIN makes the descriptor of its direction unreadable. After
   * close has returned both are readable, and the engine does not touch them any more.
+ *
+ * A datagram rsocket also has a UDP socket, which librdmacm owns, binds and connects.
  */
 #ifndef ROCE_RS_H
 #define ROCE_RS_H
@@ -24,18 +27,22 @@ enum roce_rs_option {
 	ROCE_RS_V6ONLY,
 	ROCE_RS_KEEPALIVE,
 	ROCE_RS_KEEPIDLE, /* seconds */
+	ROCE_RS_TOS,
 	ROCE_RS_MAXSEG,   /* read-only */
 	ROCE_RS_ERROR,    /* read-only; reading clears it */
+	ROCE_RS_DROPS,    /* read-only; of a datagram rsocket, which has the first four, too */
 };
 
+/* The table of datagram rsockets has create, connect, shutdown, close, ready, the options and the calls for datagrams;
+ * the others are NULL there, and the calls for datagrams are NULL in the table of streams. */
 struct roce_rs_engine {
 	uint32_t size;
 
-	int (*create)(uint32_t family, int in, int out, roce_handle *rs); /* 4 or 6 */
+	int (*create)(uint32_t family, int in, int out, int udp, roce_handle *rs); /* 4 or 6; udp -1: a stream */
 	int (*bind)(roce_handle rs, const struct roce_cm_addr *addr);
 	int (*listen)(roce_handle rs, int backlog);
 	int (*accept)(roce_handle rs, int in, int out, roce_handle *child);
-	int (*connect)(roce_handle rs, const struct roce_cm_addr *addr); /* starts and returns -EINPROGRESS */
+	int (*connect)(roce_handle rs, const struct roce_cm_addr *addr); /* a stream: starts and returns -EINPROGRESS */
 	int (*shutdown)(roce_handle rs, int how);
 	int (*close)(roce_handle rs);
 
@@ -57,6 +64,11 @@ struct roce_rs_engine {
 	 * *offset -1: the offset is the address. */
 	int (*map)(roce_handle rs, void *buf, uint64_t length, int writable, int64_t *offset);
 	int (*unmap)(roce_handle rs, void *buf);
+
+	/* Datagrams. to NULL: the peer of connect. recv_from returns the length of the datagram, which may be longer
+	 * than buf. */
+	int64_t (*send_to)(roce_handle rs, const void *buf, uint64_t length, const struct roce_cm_addr *to);
+	int64_t (*recv_from)(roce_handle rs, void *buf, uint64_t length, int peek, struct roce_cm_addr *from);
 };
 
 #endif

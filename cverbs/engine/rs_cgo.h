@@ -6,6 +6,6 @@
 #include "rs.h"
 
 /* rs_table.c */
-extern const struct roce_rs_engine roce_rs_table;
+extern const struct roce_rs_engine roce_rs_table, roce_ds_table;
 
 #endif

@@ -1,4 +1,4 @@
-/* rs_table.c: the table of the calls of rsockets. */
+/* rs_table.c: the tables of the calls of rsockets. */
 #include "_cgo_export.h"
 #include "rs_cgo.h"
 
@@ -24,10 +24,40 @@ static int peer(roce_handle rs, struct roce_cm_addr *out)
 	return roceRSPeer(rs, out);
 }
 
+static int create(uint32_t family, int in, int out, int udp, roce_handle *rs)
+{
+	(void)udp;
+	return roceRSCreate(family, in, out, rs);
+}
+
+static int64_t send_to(roce_handle rs, const void *buf, uint64_t length, const struct roce_cm_addr *to)
+{
+	return roceDSSendTo(rs, (void *)buf, length, to);
+}
+
+static int64_t recv_from(roce_handle rs, void *buf, uint64_t length, int peek, struct roce_cm_addr *from)
+{
+	return roceDSRecvFrom(rs, buf, length, peek, from);
+}
+
+const struct roce_rs_engine roce_ds_table = {
+	.size = sizeof(struct roce_rs_engine),
+
+	.create = roceDSCreate,
+	.connect = roceDSConnect,
+	.shutdown = roceDSShutdown,
+	.close = roceDSClose,
+	.ready = roceDSReady,
+	.set_option = roceDSSetOption,
+	.get_option = roceDSGetOption,
+	.send_to = send_to,
+	.recv_from = recv_from,
+};
+
 const struct roce_rs_engine roce_rs_table = {
 	.size = sizeof(struct roce_rs_engine),
 
-	.create = roceRSCreate,
+	.create = create,
 	.bind = roceRSBind,
 	.listen = roceRSListen,
 	.accept = roceRSAccept,

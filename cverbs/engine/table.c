@@ -74,6 +74,7 @@ static const struct roce_engine engine = {
 
 	.cm = &roce_cm_table,
 	.rs = &roce_rs_table,
+	.ds = &roce_ds_table,
 };
 
 const struct roce_engine *roce_engine(const struct roce_host *host)

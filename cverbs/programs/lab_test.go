@@ -141,6 +141,15 @@ func (h host) await(t *testing.T, what string, there func() bool) {
 	}
 }
 
+// bound waits until a server has a UDP port.
+func (h host) bound(t *testing.T, s *proc.Proc, port int) {
+	t.Helper()
+	h.await(t, fmt.Sprintf("UDP port %d of %s", port, s.Line), func() bool {
+		out, err := proc.Run(t.Context(), h.Argv("ss", "-Hlun", "sport", "=", ":"+strconv.Itoa(port))...)
+		return err == nil && out != ""
+	})
+}
+
 // listening waits until a server listens: at a port of TCP or of rdma_cm.
 func (h host) listening(t *testing.T, s *proc.Proc, tcp bool, port int) {
 	t.Helper()

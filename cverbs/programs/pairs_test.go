@@ -19,6 +19,7 @@ type pair struct {
 	client   string
 	port     int            // the server's port
 	tcp      bool           // port is of TCP, for the exchange of the queue pairs' data; otherwise of rdma_cm
+	udp      bool           // port is of UDP
 	up       *regexp.Regexp // used instead of port: what the server prints when it listens
 	good     *regexp.Regexp // what both ends print; nil: nothing in particular
 	broad    bool           // the representative of its kind: it runs under every condition
@@ -109,6 +110,7 @@ var pairs = []pair{
 	{name: "rdma_xclient", server: "rdma_xserver -p 7306", client: "rdma_xclient -s {peer} -p 7306", port: 7306, good: regexp.MustCompile(`end 0`), endless: true},
 	{name: "cmtime", server: "cmtime -b {self} -p 7307", client: "cmtime -s {peer} -p 7307 -c 50", port: 7307, good: regexp.MustCompile(`destroying id`), endless: true},
 	rsocket("rstream", "-T v").everywhere(), rsocket("rstream", "-T b -T v"), rsocket("rstream", "-T n -T v"), rsocket("rstream", "-T a -T v"), rsocket("riostream", "-T v"),
+	datagrams("-T e").everywhere(), datagrams("-T e -T b"), datagrams("-T e -T a"), datagrams(""), datagrams("-T b").everywhere(), datagrams("-T a"),
 	{name: "iperf3", broad: true, server: "iperf3 -s -1 -B {self} -p 7312", client: "iperf3 -c {peer} -p 7312 -n 20M", port: 7312, good: regexp.MustCompile(`receiver`), env: []string{"env", "LD_PRELOAD=" + rspreload}},
 	{name: "fi_pingpong msg", broad: true, server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`), early: gone, either: true},
 	{name: "fi_pingpong rdm", server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B 7309 -I 100", client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P 7309 -I 100 {peer}", port: 7309, tcp: true},
@@ -119,6 +121,13 @@ var pairs = []pair{
 func rsocket(program, flags string) pair {
 	p := program + " -p 7311 -S 16384 -I 2 -C 100 " + flags
 	return pair{name: program + " " + flags, server: p + " -b {self}", client: p + " -s {peer}", port: 7311, good: regexp.MustCompile(`(?m)^custom .*\d$`)}
+}
+
+// datagrams is udpong over datagram rsockets: the server echoes each datagram, or counts them. The client repeats what
+// is lost, and never ends if datagrams do not come at all.
+func datagrams(flags string) pair {
+	p := strings.TrimSpace("udpong -p 7314 -S 1000 -C 300 " + flags)
+	return pair{name: strings.TrimSpace("udpong " + flags), server: p + " -b {self}", client: p + " -s {peer}", port: 7314, udp: true, good: regexp.MustCompile(`(?m)^custom .*\d$`), endless: true}
 }
 
 // ucx is a test of ucx_perftest over a transport.
@@ -138,7 +147,7 @@ func TestPairs(t *testing.T) {
 	for _, p := range pairs {
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 			for _, c := range conditions {
-				if c.name != conditions[0].name && !p.broad && !*all || p.lossless && c.harms || c.name == "xdp" && !p.tcp && p.up == nil { // the kernel lists no services of xdp
+				if c.name != conditions[0].name && !p.broad && !*all || p.lossless && c.harms || c.name == "xdp" && !p.tcp && !p.udp && p.up == nil { // the kernel lists no services of xdp
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) { p.run(t, a, b, c) })
@@ -166,6 +175,8 @@ func (p pair) run(t *testing.T, a, b host, c condition) {
 		if err := s.WaitFor(ctx, p.up); err != nil {
 			t.Fatalf("%s: %v\n%s", s.Line, err, s.Output())
 		}
+	} else if p.udp {
+		a.bound(t, s, p.port)
 	} else {
 		a.listening(t, s, p.tcp, p.port)
 	}

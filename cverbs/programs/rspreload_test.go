@@ -115,16 +115,41 @@ func (w *web) check(t *testing.T, got []byte) {
 }
 
 // segments returns how many TCP segments the client's host has received.
-func (w *web) segments(t *testing.T) int {
+func (w *web) segments(t *testing.T) int { return w.client.counter(t, "TcpInSegs") }
+
+// counter returns a counter of the kernel's network stack.
+func (h host) counter(t *testing.T, name string) int {
 	t.Helper()
-	out, err := proc.Run(t.Context(), w.client.Argv("nstat", "-asz", "TcpInSegs")...)
-	m := regexp.MustCompile(`TcpInSegs\s+(\d+)`).FindStringSubmatch(out)
+	out, err := proc.Run(t.Context(), h.Argv("nstat", "-asz", name)...)
+	m := regexp.MustCompile(name + `\s+(\d+)`).FindStringSubmatch(out)
 	if err != nil || m == nil {
 		t.Fatalf("nstat: %v\n%s", err, out)
 	}
 	n, _ := strconv.Atoi(m[1])
 	return n
 }
+
+// TestDatagramQueuePairs runs udpong, which echoes datagrams, with rsockets and with sockets that librspreload replaces.
+// Over raw sockets the kernel counts only the datagrams that did not travel between the queue pairs.
+func TestDatagramQueuePairs(t *testing.T) {
+	needs(t, "udpong", "ss", "nstat")
+	if _, err := os.Stat(rspreload); err != nil {
+		t.Skipf("librspreload is not installed: %v", err)
+	}
+	a, b := hosts(t, 4200)
+	for name, p := range map[string]pair{"udpong": datagrams("-T e"), "librspreload": datagrams("-T e -T s").preloaded()} {
+		t.Run(name, func(t *testing.T) {
+			before := a.counter(t, "UdpInDatagrams")
+			p.run(t, a, b, condition{flags: "--link raw"})
+			if n, limit := a.counter(t, "UdpInDatagrams")-before, 100; n == 0 || n > limit {
+				t.Errorf("the kernel delivered %d datagrams, want 1 to %d: the others go between the queue pairs", n, limit)
+			}
+		})
+	}
+}
+
+// preloaded is for a program that knows sockets only.
+func (p pair) preloaded() pair { p.env = []string{"env", "LD_PRELOAD=" + rspreload}; return p }
 
 // TestRocectlStream runs rstream and riostream against rocectl's, which do not use the libraries.
 func TestRocectlStream(t *testing.T) {

@@ -2,6 +2,7 @@
 #include "cma.h"
 
 #include <arpa/inet.h>
+#include <infiniband/ib.h>
 
 socklen_t cma_addr_len(const struct sockaddr *addr)
 {
@@ -37,7 +38,8 @@ int cma_to_engine(struct roce_cm_addr *out, const struct sockaddr *addr)
 		memcpy(out->addr, &in6->sin6_addr, sizeof in6->sin6_addr);
 		return 0;
 	}
-	return fail(EAFNOSUPPORT); /* AF_IB among them: RoCE has no addresses without IP */
+	/* As in Linux, whose RoCE devices have no address of AF_IB. */
+	return fail(addr->sa_family == AF_IB ? ENODEV : EAFNOSUPPORT);
 }
 
 void cma_from_engine(struct sockaddr_storage *out, const struct roce_cm_addr *addr)

@@ -70,10 +70,13 @@ static inline int verb_result(int ret)
 
 /* The first member of each is its owner: the engine's connection manager that knows it, NULL if it was freed. */
 
+struct cma_posted; /* posted.c */
+
 struct cma_channel {
 	const struct roce_cm_engine *cm;
 	struct rdma_event_channel channel;
 	roce_handle handle;
+	struct cma_posted *posted; /* under cma_lock */
 };
 
 /* A device that identifiers are bound to, with the protection domain that they share. */
@@ -106,6 +109,8 @@ struct cma_id {
 	struct ibv_sa_path_rec path;
 	unsigned reported, acked;    /* events; under cma_lock */
 	struct cma_group *groups;    /* under cma_lock */
+	bool resolving;              /* a name is being resolved, or its addresses wait in resolved; under cma_lock */
+	struct rdma_addrinfo *resolved;
 	bool sync;                   /* the identifier has its own channel, and calls wait for their event */
 	bool connect_error;          /* the program has a CONNECT_ERROR, after which no event follows */
 	uint8_t responder_resources, initiator_depth; /* of the connection, if known */
@@ -121,6 +126,7 @@ struct cma_event {
 	struct rdma_cm_event event;
 	struct cma_id *of; /* the identifier that counts the event; of a request: the listener */
 	struct cma_group *group;
+	uint64_t arg; /* of an event that a program has posted */
 	uint8_t private_data[255];
 };
 
@@ -148,6 +154,11 @@ int cma_to_engine(struct roce_cm_addr *out, const struct sockaddr *addr); /* 0, 
 void cma_from_engine(struct sockaddr_storage *out, const struct roce_cm_addr *addr);
 void cma_to_ah_attr(struct ibv_ah_attr *out, const struct roce_ah_attr *in);
 socklen_t cma_addr_len(const struct sockaddr *addr); /* 0: a family that is not supported */
+
+/* posted.c. The caller holds cma_lock. */
+bool cma_take_posted(struct cma_channel *ch, struct cma_event *ev, struct roce_cm_event *raw); /* false: there is none */
+void cma_move_posted(struct cma_id *p, struct cma_channel *to); /* to another channel; NULL: drops them */
+void cma_drop_posted(struct cma_channel *ch);
 
 /* id.c */
 struct cma_id *cma_new_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps, enum ibv_qp_type type);

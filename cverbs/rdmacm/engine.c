@@ -20,22 +20,25 @@ const struct roce_cm_engine *cma_engine(void)
 	return engine->cm;
 }
 
-const struct roce_rs_engine *cma_rs_engine(void)
+const struct roce_rs_engine *cma_rs_engine(int type)
 {
 	const struct roce_engine *engine = roce_load_engine();
+	const struct roce_rs_engine *rs;
 
 	if (!engine)
 		return NULL;
-	if (!engine->rs || engine->rs->size < sizeof *engine->rs) {
+	rs = type == SOCK_DGRAM ? engine->ds : engine->rs;
+	if (!rs || rs->size < sizeof *rs) {
 		errno = ENOSYS;
 		return NULL;
 	}
-	return engine->rs;
+	return rs;
 }
 
 static void before_fork(void)
 {
 	rs_before_fork();
+	rs_repoll_before_fork();
 	pthread_mutex_lock(&cma_devices_lock);
 	pthread_mutex_lock(&cma_lock);
 	pthread_mutex_lock(&cma_objects_lock);
@@ -46,6 +49,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&cma_objects_lock);
 	pthread_mutex_unlock(&cma_lock);
 	pthread_mutex_unlock(&cma_devices_lock);
+	rs_repoll_after_fork();
 	rs_after_fork();
 }
 

@@ -2,7 +2,7 @@
  *
  * The descriptor of a channel is an eventfd, which counts the events: programs poll it, set O_NONBLOCK,
  * and put it into epoll sets. rdma_get_cm_event takes 1 from it, and then takes the event from the engine. */
-#include "cma.h"
+#include "newer.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -50,6 +50,9 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 		return;
 	if (ch->cm == cma_engine()) /* otherwise it was made before a fork */
 		ch->cm->destroy_channel(ch->handle);
+	pthread_mutex_lock(&cma_lock);
+	cma_drop_posted(ch);
+	pthread_mutex_unlock(&cma_lock);
 	close(channel->fd);
 	cma_free(CMA_CHANNEL, ch);
 }
@@ -77,7 +80,11 @@ static int take(struct cma_channel *ch, struct cma_event *ev, struct roce_cm_eve
 	memset(&ev->event, 0, sizeof ev->event);
 	pthread_mutex_lock(&cma_lock);
 	ret = -ch->cm->next_event(ch->handle, raw);
-	if (!ret) {
+	if (ret == EAGAIN && cma_take_posted(ch, ev, raw)) {
+		ev->group = NULL;
+		ev->event.id = &ev->of->id;
+		ret = 0;
+	} else if (!ret) {
 		ev->of = (struct cma_id *)(uintptr_t)raw->cookie;
 		ev->group = raw->group ? cma_group_of(ev->of, raw->group) : NULL;
 		ev->event.id = &ev->of->id;
@@ -118,6 +125,10 @@ static void fill(struct cma_event *ev, const struct roce_cm_event *raw)
 
 	e->event = raw->type;
 	e->status = raw->status;
+	if (raw->type == CMA_EVENT_USER) {
+		memcpy(&e->param, &ev->arg, sizeof ev->arg); /* param.arg */
+		return;
+	}
 	memcpy(ev->private_data, raw->private_data, raw->private_data_len);
 	if (raw->is_ud) {
 		e->param.ud.private_data = private_data;
@@ -287,6 +298,7 @@ static const char *const names[] = {
 	"RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE", "RDMA_CM_EVENT_CONNECT_ERROR", "RDMA_CM_EVENT_UNREACHABLE",
 	"RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_ESTABLISHED", "RDMA_CM_EVENT_DISCONNECTED", "RDMA_CM_EVENT_DEVICE_REMOVAL",
 	"RDMA_CM_EVENT_MULTICAST_JOIN", "RDMA_CM_EVENT_MULTICAST_ERROR", "RDMA_CM_EVENT_ADDR_CHANGE", "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+	"RDMA_CM_EVENT_ADDRINFO_RESOLVED", "RDMA_CM_EVENT_ADDRINFO_ERROR", "RDMA_CM_EVENT_USER",
 };
 
 const char *rdma_event_str(enum rdma_cm_event_type event)

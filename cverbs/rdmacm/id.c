@@ -2,6 +2,7 @@
 #include "cma.h"
 
 #include <arpa/inet.h>
+#include <infiniband/ib.h>
 
 struct cma_id *cma_id_of(struct rdma_cm_id *id)
 {
@@ -79,6 +80,7 @@ void cma_release_id(struct cma_id *p)
 		cma_put_device(p->device);
 	free(p->ep_attr);
 	free(p->ep_private);
+	rdma_freeaddrinfo(p->resolved);
 	cma_free(CMA_ID, p);
 	rdma_destroy_event_channel(own);
 }
@@ -93,6 +95,7 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 	if (id->event)
 		rdma_ack_cm_event(id->event);
 	pthread_mutex_lock(&cma_lock);
+	cma_move_posted(p, NULL);
 	while (p->acked != p->reported)
 		pthread_cond_wait(&cma_acked, &cma_lock);
 	pthread_mutex_unlock(&cma_lock);
@@ -128,6 +131,7 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 	pthread_mutex_lock(&cma_lock);
 	while (p->acked != p->reported)
 		pthread_cond_wait(&cma_acked, &cma_lock);
+	cma_move_posted(p, to);
 	id->channel = channel;
 	p->sync = own != NULL;
 	pthread_mutex_unlock(&cma_lock);
@@ -201,12 +205,21 @@ int cma_query(struct cma_id *p, bool path)
 	return 0;
 }
 
+/* Refuses an address of AF_IB as Linux does: EINVAL if the identifier is bound, which can only be to an address of IP.
+ * Otherwise ENODEV, because no RoCE device has such an address. */
+static int no_infiniband(const struct rdma_cm_id *id, const struct sockaddr *addr)
+{
+	if (!addr || addr->sa_family != AF_IB)
+		return 0;
+	return fail(id->route.addr.src_addr.sa_family ? EINVAL : ENODEV);
+}
+
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
 	struct cma_id *p = cma_id_of(id);
 	struct roce_cm_addr a;
 
-	if (!p || cma_to_engine(&a, addr) || result(p->cm->bind_addr(p->handle, &a)))
+	if (!p || no_infiniband(id, addr) || cma_to_engine(&a, addr) || result(p->cm->bind_addr(p->handle, &a)))
 		return -1;
 	return cma_query(p, false);
 }
@@ -216,7 +229,7 @@ int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr, struct s
 	struct cma_id *p = cma_id_of(id);
 	struct roce_cm_addr src, dst;
 
-	if (!p || cma_to_engine(&dst, dst_addr) || (src_addr && cma_to_engine(&src, src_addr)))
+	if (!p || no_infiniband(id, dst_addr) || cma_to_engine(&dst, dst_addr) || (src_addr && cma_to_engine(&src, src_addr)))
 		return -1;
 	if (result(p->cm->resolve_addr(p->handle, src_addr ? &src : NULL, &dst, timeout_ms)))
 		return -1;

@@ -91,26 +91,32 @@ void rs_in_child(void)
 
 /* ---- making and closing ---- */
 
-static int open_fds(struct rs *rs)
-{
-	rs->in = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (rs->in < 0)
-		return -1;
-	rs->out = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (rs->out < 0) {
-		close(rs->in);
-		return -1;
-	}
-	return 0;
-}
-
 static void close_fds(const struct rs *rs)
 {
 	int saved = errno;
 
-	close(rs->out);
-	close(rs->in);
+	if (rs->udp >= 0)
+		close(rs->udp);
+	if (rs->out >= 0)
+		close(rs->out);
+	if (rs->in >= 0)
+		close(rs->in);
 	errno = saved;
+}
+
+static int open_fds(struct rs *rs, int type)
+{
+	rs->out = rs->udp = -1;
+	rs->in = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rs->in >= 0)
+		rs->out = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rs->out >= 0 && type == SOCK_DGRAM)
+		rs->udp = socket(rs->domain, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (rs->out < 0 || (type == SOCK_DGRAM && rs->udp < 0)) {
+		close_fds(rs);
+		return -1;
+	}
+	return 0;
 }
 
 /* Enters an rsocket that the engine has made. */
@@ -132,14 +138,14 @@ int rsocket(int domain, int type, int protocol)
 
 	if (domain != AF_INET && domain != AF_INET6)
 		return fail(EAFNOSUPPORT);
-	if (type != SOCK_STREAM)
-		return fail(type == SOCK_DGRAM ? ESOCKTNOSUPPORT : EOPNOTSUPP);
-	if (protocol && protocol != IPPROTO_TCP)
+	if (type != SOCK_STREAM && type != SOCK_DGRAM)
+		return fail(EOPNOTSUPP);
+	if (protocol && protocol != (type == SOCK_DGRAM ? IPPROTO_UDP : IPPROTO_TCP))
 		return fail(EPROTONOSUPPORT);
-	rs.engine = cma_rs_engine();
-	if (!rs.engine || open_fds(&rs))
+	rs.engine = cma_rs_engine(type);
+	if (!rs.engine || open_fds(&rs, type))
 		return -1;
-	if (result(rs.engine->create(domain == AF_INET6 ? 6 : 4, rs.in, rs.out, &rs.handle))) {
+	if (result(rs.engine->create(domain == AF_INET6 ? 6 : 4, rs.in, rs.out, rs.udp, &rs.handle))) {
 		close_fds(&rs);
 		return -1;
 	}
@@ -147,10 +153,12 @@ int rsocket(int domain, int type, int protocol)
 }
 
 /* As with close(2), no error reports data that the peer did not get. In a child of a fork rclose closes the
- * descriptors only. */
+ * descriptors only. It also closes a set of repoll_create. */
 int rclose(int s)
 {
 	struct rs *p, rs = {0};
+	bool is_set;
+	int ret;
 
 	pthread_mutex_lock(&lock);
 	p = place(s, false);
@@ -159,8 +167,10 @@ int rclose(int s)
 		memset(p, 0, sizeof *p);
 	}
 	pthread_mutex_unlock(&lock);
-	if (!rs.used)
-		return fail(EBADF);
+	if (!rs.used) {
+		ret = rs_repoll_close(s, &is_set);
+		return is_set ? ret : fail(EBADF);
+	}
 	if (rs.engine)
 		rs.engine->close(rs.handle);
 	close_fds(&rs);
@@ -179,7 +189,7 @@ int rshutdown(int s, int how)
 /* ---- addresses ---- */
 
 /* Copies an address to a program: as many bytes as its memory holds, and the full length. */
-static void copy_out(const struct roce_cm_addr *from, struct sockaddr *addr, socklen_t *len)
+void rs_tell_addr(const struct roce_cm_addr *from, struct sockaddr *addr, socklen_t *len)
 {
 	struct sockaddr_storage whole = {0};
 	socklen_t n;
@@ -194,7 +204,7 @@ static void copy_out(const struct roce_cm_addr *from, struct sockaddr *addr, soc
 }
 
 /* Reads an address of a program. The length of a sockaddr_in6 is valid for an IPv4 address, too. */
-static int take(struct roce_cm_addr *to, const struct sockaddr *addr, socklen_t len)
+int rs_take_addr(struct roce_cm_addr *to, const struct sockaddr *addr, socklen_t len)
 {
 	if (!addr || len < sizeof addr->sa_family || len < cma_addr_len(addr))
 		return fail(EINVAL);
@@ -206,9 +216,13 @@ int rgetsockname(int s, struct sockaddr *addr, socklen_t *len)
 	struct roce_cm_addr name;
 	struct rs rs;
 
-	if (rs_get(s, &rs) || result(rs.engine->name(rs.handle, &name)))
+	if (rs_get(s, &rs))
 		return -1;
-	copy_out(&name, addr, len);
+	if (rs.udp >= 0)
+		return getsockname(rs.udp, addr, len);
+	if (result(rs.engine->name(rs.handle, &name)))
+		return -1;
+	rs_tell_addr(&name, addr, len);
 	return 0;
 }
 
@@ -217,9 +231,13 @@ int rgetpeername(int s, struct sockaddr *addr, socklen_t *len)
 	struct roce_cm_addr peer;
 	struct rs rs;
 
-	if (rs_get(s, &rs) || result(rs.engine->peer(rs.handle, &peer)))
+	if (rs_get(s, &rs))
 		return -1;
-	copy_out(&peer, addr, len);
+	if (rs.udp >= 0)
+		return getpeername(rs.udp, addr, len);
+	if (result(rs.engine->peer(rs.handle, &peer)))
+		return -1;
+	rs_tell_addr(&peer, addr, len);
 	return 0;
 }
 
@@ -228,7 +246,11 @@ int rbind(int s, const struct sockaddr *addr, socklen_t len)
 	struct roce_cm_addr to;
 	struct rs rs;
 
-	if (rs_get(s, &rs) || take(&to, addr, len))
+	if (rs_get(s, &rs))
+		return -1;
+	if (rs.udp >= 0)
+		return bind(rs.udp, addr, len);
+	if (rs_take_addr(&to, addr, len))
 		return -1;
 	return result(rs.engine->bind(rs.handle, &to));
 }
@@ -245,7 +267,11 @@ int rlisten(int s, int backlog)
 {
 	struct rs rs;
 
-	if (rs_get(s, &rs) || result(rs.engine->listen(rs.handle, backlog)))
+	if (rs_get(s, &rs))
+		return -1;
+	if (!rs.engine->listen)
+		return fail(EOPNOTSUPP);
+	if (result(rs.engine->listen(rs.handle, backlog)))
 		return -1;
 	return rs_change(s, set_listening, NULL);
 }
@@ -258,13 +284,15 @@ int raccept(int s, struct sockaddr *addr, socklen_t *len)
 
 	if (rs_get(s, &rs))
 		return -1;
+	if (!rs.engine->accept)
+		return fail(EOPNOTSUPP);
 	if (rs.nonblocking && !rs.engine->ready(rs.handle, POLLIN)) {
 		rs_nothing(&(struct pollfd){.fd = rs.in, .events = POLLIN}, 1);
 		return fail(EAGAIN);
 	}
 	child = rs;
 	child.listening = child.nonblocking = false;
-	if (open_fds(&child))
+	if (open_fds(&child, SOCK_STREAM))
 		return -1;
 	until = rs_deadline(&rs.receive_timeout);
 	while ((ret = rs.engine->accept(rs.handle, child.in, child.out, &child.handle)) == -EAGAIN && !rs.nonblocking) {
@@ -293,7 +321,11 @@ int rconnect(int s, const struct sockaddr *addr, socklen_t len)
 	int64_t error;
 	int ret;
 
-	if (rs_get(s, &rs) || take(&to, addr, len))
+	if (rs_get(s, &rs))
+		return -1;
+	if (rs.udp >= 0)
+		return rs_datagram_connect(&rs, addr, len);
+	if (rs_take_addr(&to, addr, len))
 		return -1;
 	ret = rs.engine->connect(rs.handle, &to);
 	if (ret != -EINPROGRESS || rs.nonblocking)

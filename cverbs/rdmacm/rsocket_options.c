@@ -20,6 +20,7 @@ static const struct engine_option {
 	{SOL_SOCKET, SO_KEEPALIVE, ROCE_RS_KEEPALIVE, false},
 	{SOL_SOCKET, SO_ERROR, ROCE_RS_ERROR, true},
 	{IPPROTO_TCP, TCP_KEEPIDLE, ROCE_RS_KEEPIDLE, false},
+	{IPPROTO_IP, IP_TOS, ROCE_RS_TOS, false},
 	{IPPROTO_TCP, TCP_MAXSEG, ROCE_RS_MAXSEG, true},
 	{IPPROTO_IPV6, IPV6_V6ONLY, ROCE_RS_V6ONLY, false},
 	{SOL_RDMA, RDMA_SQSIZE, ROCE_RS_SQSIZE, false},
@@ -65,6 +66,12 @@ static int inline_size(const struct rs *rs)
 	return 64; /* the fixed value of package rsocket; setting it changes nothing */
 }
 
+static int one(const struct rs *rs)
+{
+	(void)rs;
+	return 1;
+}
+
 /* An option is a field of struct rs, or the result of a function. Setting the latter changes nothing. */
 static const struct local_option {
 	int level, name;
@@ -84,6 +91,9 @@ static const struct local_option {
 	{SOL_SOCKET, SO_PROTOCOL, 0, sizeof(int), protocol_of, false},
 	{SOL_SOCKET, SO_ACCEPTCONN, 0, sizeof(int), is_listening, false},
 	{SOL_RDMA, RDMA_INLINE, 0, sizeof(int), inline_size, true},
+	/* librdmacm has these two without a meaning, because the connection is reliable. */
+	{IPPROTO_TCP, TCP_KEEPCNT, 0, sizeof(int), one, true},
+	{IPPROTO_TCP, TCP_KEEPINTVL, 0, sizeof(int), one, true},
 };
 
 static const struct local_option *local_option(int level, int name)
@@ -106,6 +116,13 @@ static void store(struct rs *rs, const void *to)
 	memcpy((char *)rs + n->option->offset, n->value, n->option->size);
 }
 
+bool rs_keeps_option(int level, int name)
+{
+	const struct local_option *o = local_option(level, name);
+
+	return o && !o->value;
+}
+
 static int set_local(int s, const struct local_option *o, const void *value, socklen_t len)
 {
 	struct new_value n = {o, value};
@@ -115,6 +132,11 @@ static int set_local(int s, const struct local_option *o, const void *value, soc
 	if (o->value)
 		return o->ignored ? 0 : fail(ENOPROTOOPT);
 	return rs_change(s, store, &n);
+}
+
+int rs_set_kept(int s, int level, int name, const void *value, socklen_t len)
+{
+	return set_local(s, local_option(level, name), value, len);
 }
 
 /* ---- the calls ---- */
@@ -128,6 +150,8 @@ int rsetsockopt(int s, int level, int name, const void *value, socklen_t len)
 
 	if (rs_get(s, &rs))
 		return -1;
+	if (rs.udp >= 0)
+		return rs_datagram_set(s, &rs, level, name, value, len);
 	if (!e && !o)
 		return fail(ENOPROTOOPT);
 	if (!value)
@@ -142,11 +166,28 @@ int rsetsockopt(int s, int level, int name, const void *value, socklen_t len)
 	return result(rs.engine->set_option(rs.handle, e->option, n));
 }
 
+/* Like librdmacm, it knows the state of the connection, and the depth of the send queue as the congestion window. */
+static int get_tcp_info(const struct rs *rs, void *value, socklen_t *len)
+{
+	struct tcp_info info = {0};
+	struct roce_cm_addr peer;
+	int64_t depth;
+
+	if (result(rs->engine->get_option(rs->handle, ROCE_RS_SQSIZE, &depth)))
+		return -1;
+	info.tcpi_state = rs->engine->peer(rs->handle, &peer) ? TCP_CLOSE : TCP_ESTABLISHED;
+	info.tcpi_snd_cwnd = (uint32_t)depth;
+	*len = *len < sizeof info ? *len : sizeof info;
+	memcpy(value, &info, *len);
+	return 0;
+}
+
 int rgetsockopt(int s, int level, int name, void *value, socklen_t *len)
 {
 	const struct engine_option *e = engine_option(level, name);
 	const struct local_option *o = local_option(level, name);
 	const void *from;
+	bool info = level == IPPROTO_TCP && name == TCP_INFO;
 	socklen_t size = sizeof(int);
 	struct rs rs;
 	int64_t wide;
@@ -154,10 +195,14 @@ int rgetsockopt(int s, int level, int name, void *value, socklen_t *len)
 
 	if (rs_get(s, &rs))
 		return -1;
-	if (!e && !o)
+	if (rs.udp >= 0)
+		return rs_datagram_get(&rs, level, name, value, len);
+	if (!e && !o && !info)
 		return fail(ENOPROTOOPT);
 	if (!value || !len)
 		return fail(EFAULT);
+	if (info)
+		return get_tcp_info(&rs, value, len);
 	from = &n;
 	if (e) {
 		if (result(rs.engine->get_option(rs.handle, e->option, &wide)))

@@ -88,6 +88,25 @@ void rs_something(void)
 	tries = 0;
 }
 
+bool rs_again(int64_t *n, int fd, const struct rs_deadline *until, bool wait)
+{
+	int waited;
+
+	if (*n != -EAGAIN) {
+		rs_something();
+		return false;
+	}
+	if (!wait) {
+		rs_nothing(&(struct pollfd){.fd = fd, .events = POLLIN}, 1);
+		return false;
+	}
+	waited = rs_wait(fd, until);
+	if (waited > 0)
+		return true;
+	*n = waited ? -errno : -EAGAIN;
+	return false;
+}
+
 /* ---- rpoll ---- */
 
 /* The descriptors to wait for: those of rsockets, and the program's other ones with their events. */

@@ -130,7 +130,7 @@ for applet in $(busybox --list | grep -vxE 'busybox|ip|tc|modprobe|insmod|lsmod|
 done
 program dash kmod stdbuf timeout ip tc rdma tcpdump ethtool \
   ibv_devices ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_asyncwatch \
-  rping ucmatose mckey udaddy rstream riostream rdma_client rdma_server cmtime fi_info fi_pingpong \
+  rping ucmatose mckey udaddy rstream riostream udpong rdma_client rdma_server cmtime fi_info fi_pingpong \
   ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_atomic_bw ib_atomic_lat
 for name in modprobe insmod lsmod; do ln -sf kmod "$root/usr/bin/$name"; done
 ln -s /usr/bin/kmod "$root/sbin/modprobe" # the path at which the kernel calls modprobe

@@ -23,8 +23,10 @@ const (
 	V6Only
 	KeepAlive // 1: probes are sent
 	KeepIdle  // seconds
+	TOS       // of outgoing connections
 	MaxSegment
 	Error
+	Drops // of a datagram rsocket: datagrams that it has dropped
 
 	settable = MaxSegment // the options before it can be set
 )
@@ -48,14 +50,14 @@ const (
 )
 
 func defaults() (o options) {
-	o.value = [...]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth, KeepIdle: keepIdle}
+	o.value = [settable]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth, KeepIdle: keepIdle}
 	return o
 }
 
 // config returns the configuration of streams.
 func (o *options) config() rsocket.Config {
 	return rsocket.Config{SendBuffer: int(o.value[SendBuffer]), RecvBuffer: int(o.value[RecvBuffer]),
-		SendDepth: int(o.value[SendDepth]), RecvDepth: int(o.value[RecvDepth]), Maps: int(o.value[Maps])}
+		SendDepth: int(o.value[SendDepth]), RecvDepth: int(o.value[RecvDepth]), Maps: int(o.value[Maps]), TrafficClass: uint8(o.value[TOS])}
 }
 
 // keepAlive turns the probes of a stream on or off.
@@ -94,6 +96,11 @@ func (a *Sockets) SetOption(h abi.Handle, o Option, value int64) error {
 		if s.id != nil && s.state == idle {
 			return failure(s.id.SetReuseAddr(value != 0))
 		}
+	case TOS:
+		if value > math.MaxUint8 {
+			return syscall.EINVAL
+		}
+		*v = value
 	case KeepIdle:
 		if value == 0 {
 			return syscall.EINVAL

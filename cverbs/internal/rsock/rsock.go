@@ -1,14 +1,21 @@
-// Package rsock implements the calls of rs.h, the rsockets of librdmacm.so.1, on package rsocket. Only
-// Shutdown, Close and Map wait for the peer. Other calls return EAGAIN instead, and the C side waits for a
-// descriptor. See [Sockets.Create].
+// Package rsock implements the calls of rs.h, the rsockets of librdmacm.so.1: streams on package rsocket, and
+// datagrams on queue pairs of type UD. Only Shutdown, Close and Map wait for the peer. Other calls return EAGAIN
+// instead, and the C side waits for a descriptor. See [Sockets.Create].
 //
-//	rsock.go     all sockets of a process
+//	rsock.go     all stream sockets of a process
 //	signal.go    the descriptors that signal when to try again
-//	socket.go    a socket, and its states
+//	socket.go    a stream socket, and its states
 //	connect.go   binding, listening, accepting and connecting
 //	stream.go    reading, writing and ending
 //	options.go   socket options
 //	memory.go    memory that the peer writes to
+//
+//	datagram.go          all datagram sockets of a process, and what they do
+//	datagram_wire.go     the headers of their datagrams
+//	datagram_udp.go      their UDP socket
+//	datagram_pair.go     their queue pairs
+//	datagram_peers.go    what they know of other datagram sockets
+//	datagram_options.go  their options
 //
 // Errors are of type [syscall.Errno].
 package rsock
@@ -27,13 +34,13 @@ import (
 	"github.com/goroce/roce/rdmacm"
 )
 
-// Sockets are the rsockets of a process. Make them with [New]. Any goroutine may call the methods.
+// Sockets are the stream rsockets of a process. Make them with [New]. Any goroutine may call the methods.
 type Sockets struct {
 	host    func() (*rdmacm.Host, error)
 	objects handle.Table
 }
 
-// New returns the sockets of a process. host opens its devices, once.
+// New returns the stream rsockets of a process. host opens its devices, once.
 func New(host func() (*rdmacm.Host, error)) *Sockets { return &Sockets{host: host} }
 
 // Create is rsocket of a stream. in and out are eventfds of EFD_NONBLOCK that the caller owns. in is

@@ -98,6 +98,7 @@ func TestStates(t *testing.T) {
 		"of a negative":   client.SetOption(client.h, SendBuffer, -1),
 		"of a used queue": client.SetOption(client.h, SendDepth, 100),
 		"of no time":      client.SetOption(client.h, KeepIdle, 0),
+		"of a wide TOS":   client.SetOption(client.h, TOS, 256),
 	} {
 		if err != syscall.EINVAL && err != syscall.ENOPROTOOPT {
 			t.Errorf("SetOption %s: %v", name, err)

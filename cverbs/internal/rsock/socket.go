@@ -140,21 +140,21 @@ func (a *Sockets) Ready(h abi.Handle, want uint32) (int, error) {
 	if events := s.events() & want; events != 0 {
 		return int(events), nil
 	}
-	s.each(want, (*signal).clear)
+	eachSignal(want, &s.in, &s.out, (*signal).clear)
 	events := s.events() & want
 	if events != 0 {
-		s.each(want, (*signal).set)
+		eachSignal(want, &s.in, &s.out, (*signal).set)
 	}
 	return int(events), nil
 }
 
-// each calls f for the signals of events.
-func (s *socket) each(events uint32, f func(*signal)) {
+// eachSignal calls f for the signals of events.
+func eachSignal(events uint32, in, out *signal, f func(*signal)) {
 	if events&pollIn != 0 {
-		f(&s.in)
+		f(in)
 	}
 	if events&pollOut != 0 {
-		f(&s.out)
+		f(out)
 	}
 }
 

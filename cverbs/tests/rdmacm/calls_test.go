@@ -16,7 +16,7 @@ func TestCalls(t *testing.T) {
 	}
 	n, _ := network(t)
 	lib := must[string](t)(libraries())
-	for _, name := range []string{"objects", "connections", "sockets"} {
+	for _, name := range []string{"objects", "connections", "sockets", "datagrams", "newer"} {
 		source := filepath.Join("c", name+".c")
 		bin := filepath.Join(t.TempDir(), name)
 		if err := output(exec.Command(cc, "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-o", bin, source, filepath.Join("c", "check.c"),

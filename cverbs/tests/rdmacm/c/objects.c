@@ -1,6 +1,8 @@
 /* objects.c: tests of identifiers, channels, events and addresses, and of mistakes of programs. */
 #include "check.h"
 
+#include <endian.h>
+#include <infiniband/ib.h>
 #include <sys/wait.h>
 
 enum { PORT = 7472 };
@@ -178,13 +180,16 @@ static void addresses(void)
 	struct sockaddr_in any = {.sin_family = AF_INET}, *in;
 	struct sockaddr_in6 any6 = {.sin6_family = AF_INET6};
 	struct sockaddr_in nowhere = {.sin_family = AF_INET};
-	struct sockaddr infiniband = {.sa_family = 27};
+	struct sockaddr infiniband = {.sa_family = AF_IB}, unknown = {.sa_family = AF_UNIX};
 	struct rdma_cm_id *id, *second, *third;
 
 	CHECK(!rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) && !rdma_create_id(ch, &second, NULL, RDMA_PS_TCP) &&
 	      !rdma_create_id(ch, &third, NULL, RDMA_PS_TCP));
 	CHECK(!id->verbs && !rdma_get_src_port(id) && rdma_get_local_addr(id)->sa_family == 0);
-	FAILS(EAFNOSUPPORT, rdma_bind_addr(id, &infiniband));
+	FAILS(ENODEV, rdma_bind_addr(id, &infiniband));
+	FAILS(ENODEV, rdma_resolve_addr(id, NULL, &infiniband, 100));
+	FAILS(ENODEV, rdma_resolve_addr(id, &infiniband, at(1), 100));
+	FAILS(EAFNOSUPPORT, rdma_bind_addr(id, &unknown));
 	inet_pton(AF_INET, "192.0.2.1", &nowhere.sin_addr);
 	FAILS(EADDRNOTAVAIL, rdma_bind_addr(id, (struct sockaddr *)&nowhere));
 	CHECK(!rdma_bind_addr(id, at(0)));
@@ -193,6 +198,8 @@ static void addresses(void)
 	CHECK(in->sin_addr.s_addr == ((struct sockaddr_in *)at(0))->sin_addr.s_addr);
 	CHECK(id->verbs && id->port_num == 1 && id->pd && id->pd->context == id->verbs);
 	FAILS(EINVAL, rdma_bind_addr(id, at(0)));
+	FAILS(EINVAL, rdma_bind_addr(id, &infiniband));
+	FAILS(EINVAL, rdma_resolve_addr(id, NULL, &infiniband, 100));
 	FAILS(EADDRINUSE, rdma_bind_addr(second, at(ntohs(rdma_get_src_port(id)))));
 	CHECK(!rdma_bind_addr(second, (struct sockaddr *)&any));
 	CHECK(!second->verbs && rdma_get_src_port(second));
@@ -241,6 +248,8 @@ static void options(void)
 static void names(void)
 {
 	struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_UDP}, *res;
+	struct sockaddr_ib *ib;
+	uint8_t gid[16];
 
 	CHECK(!rdma_getaddrinfo(NULL, "7471", &hints, &res));
 	CHECK(res->ai_qp_type == IBV_QPT_UD && res->ai_src_len && !res->ai_dst_len && res->ai_family == res->ai_src_addr->sa_family);
@@ -255,8 +264,14 @@ static void names(void)
 	rdma_freeaddrinfo(res);
 	hints = (struct rdma_addrinfo){.ai_flags = RAI_NUMERICHOST};
 	CHECK(rdma_getaddrinfo("not.a.number", NULL, &hints, &res) == EAI_NONAME);
-	hints = (struct rdma_addrinfo){.ai_flags = RAI_FAMILY, .ai_family = 27};
+	hints = (struct rdma_addrinfo){.ai_flags = RAI_FAMILY | RAI_NUMERICHOST, .ai_family = AF_IB};
 	CHECK(rdma_getaddrinfo("192.0.2.1", NULL, &hints, &res) == EAI_ADDRFAMILY);
+	CHECK(!rdma_getaddrinfo("fd00::1", "7471", &hints, &res) && res->ai_family == AF_IB && res->ai_dst_len == sizeof *ib);
+	ib = (struct sockaddr_ib *)res->ai_dst_addr;
+	inet_pton(AF_INET6, "fd00::1", gid);
+	CHECK(ib->sib_family == AF_IB && !memcmp(&ib->sib_addr, gid, sizeof gid) && ib->sib_pkey == htons(0xFFFF));
+	CHECK(be64toh(ib->sib_sid) == (RDMA_PS_TCP << 16 | 7471) && be64toh(ib->sib_sid_mask) == UINT64_MAX);
+	rdma_freeaddrinfo(res);
 	FAILS(EINVAL, rdma_getaddrinfo(NULL, NULL, NULL, &res));
 	FAILS(EINVAL, rdma_getaddrinfo("192.0.2.1", NULL, NULL, NULL));
 	rdma_freeaddrinfo(NULL);

@@ -1,6 +1,7 @@
 /* sockets.c: rsockets, both ends in one process. */
 #include "check.h"
 
+#include <netinet/tcp.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <sys/select.h>
@@ -74,7 +75,7 @@ static void refusals(void)
 	char c;
 	int s;
 
-	FAILS(ESOCKTNOSUPPORT, rsocket(AF_INET, SOCK_DGRAM, 0));
+	FAILS(EOPNOTSUPP, rsocket(AF_INET, SOCK_RAW, 0));
 	FAILS(EOPNOTSUPP, rsocket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	FAILS(EAFNOSUPPORT, rsocket(AF_UNIX, SOCK_STREAM, 0));
 	FAILS(EBADF, rrecv(0, &c, 1, 0));
@@ -101,8 +102,12 @@ static void data(void)
 	static char sent[300000], got[sizeof sent];
 	struct iovec parts[2] = {{got, 10}, {got + 10, sizeof got - 10}};
 	struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+	struct tcp_info info;
+	socklen_t len = sizeof info;
 	int s[2];
+
 	connected(7503, s);
+	CHECK(!rgetsockopt(s[0], IPPROTO_TCP, TCP_INFO, &info, &len) && len == sizeof info && info.tcpi_state == TCP_ESTABLISHED && info.tcpi_snd_cwnd);
 	for (size_t i = 0; i < sizeof sent; i++)
 		sent[i] = (char)(i * 31 + i / 251);
 	FAILS(EAGAIN, rrecv(s[1], got, 1, MSG_DONTWAIT));

@@ -1,0 +1,324 @@
+package rsock
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/cverbs/internal/handle"
+	"github.com/goroce/roce/rdmacm"
+)
+
+// Datagrams are the datagram rsockets of a process. Make them with [NewDatagrams]. Any goroutine may call the
+// methods. Except for Close, they do not wait for a peer.
+type Datagrams struct {
+	host    func() (*rdmacm.Host, error)
+	objects handle.Table
+}
+
+// NewDatagrams returns the datagram rsockets of a process. host opens its devices, once.
+func NewDatagrams(host func() (*rdmacm.Host, error)) *Datagrams { return &Datagrams{host: host} }
+
+// Create is rsocket of datagrams. in and out are as in [Sockets.Create]. udp is a UDP socket. The caller owns it,
+// binds and connects it, and sets its options; the datagram rsocket has its addresses.
+//
+// ENODEV: there are no devices.
+func (a *Datagrams) Create(v6 bool, in, out, udp int) (abi.Handle, error) {
+	host, err := a.host()
+	if err != nil {
+		return 0, failure(err)
+	}
+	s, err := newDatagram(host, v6, in, out, udp)
+	if err != nil {
+		return 0, failure(err)
+	}
+	h, err := a.objects.Add(s)
+	if err != nil {
+		s.close()
+		return 0, syscall.ENOMEM
+	}
+	return h, nil
+}
+
+// Connect is rconnect, after the caller has connected the UDP socket. It makes the queue pair at the address of the
+// UDP socket. ENODEV: that address is not one of a device.
+func (a *Datagrams) Connect(h abi.Handle, to *abi.CMAddr) error {
+	s, err := a.find(h)
+	if err != nil {
+		return err
+	}
+	addr := plainAddr(to)
+	if !addr.IsValid() {
+		return syscall.EAFNOSUPPORT
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.peer(addr); err != nil {
+		return failure(err)
+	}
+	s.connected = addr
+	return nil
+}
+
+// Send is rsendto with MSG_DONTWAIT. An invalid to is the peer of Connect.
+//
+// EMSGSIZE: the data is longer than a datagram of librdmacm. EDESTADDRREQ: there is no peer.
+func (a *Datagrams) Send(h abi.Handle, p []byte, to *abi.CMAddr) (int, error) {
+	s, err := a.find(h)
+	if err != nil {
+		return 0, err
+	}
+	addr := plainAddr(to)
+	return s.out.attempt(func() (int, error) { return s.send(p, addr) })
+}
+
+// Recv is rrecvfrom with MSG_DONTWAIT, and with MSG_PEEK if peek is set. n is the length of the datagram, which may
+// be longer than p. After Shutdown of this direction n is 0.
+func (a *Datagrams) Recv(h abi.Handle, p []byte, peek bool) (n int, from abi.CMAddr, err error) {
+	s, err := a.find(h)
+	if err != nil {
+		return 0, from, err
+	}
+	n, err = s.in.attempt(func() (n int, err error) {
+		n, from, err = s.recv(p, peek)
+		return n, err
+	})
+	return n, from, err
+}
+
+// Shutdown is rshutdown. As for UDP sockets, ENOTCONN: the socket is not connected.
+func (a *Datagrams) Shutdown(h abi.Handle, how int) error {
+	s, err := a.find(h)
+	if err != nil {
+		return err
+	}
+	if how < shutRead || how > shutBoth {
+		return syscall.EINVAL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.connected.IsValid() {
+		return syscall.ENOTCONN
+	}
+	s.readShut = s.readShut || how != shutWrite
+	s.writeShut = s.writeShut || how != shutRead
+	s.in.set()
+	s.out.set()
+	return nil
+}
+
+// Ready is [Sockets.Ready] of a datagram rsocket.
+func (a *Datagrams) Ready(h abi.Handle, want uint32) (int, error) {
+	s, err := a.find(h)
+	if err != nil {
+		return 0, err
+	}
+	want |= pollErr | pollHup
+	if events := s.events(false) & want; events != 0 {
+		return int(events), nil
+	}
+	eachSignal(want, &s.in, &s.out, (*signal).clear)
+	events := s.events(true) & want
+	if events != 0 {
+		eachSignal(want, &s.in, &s.out, (*signal).set)
+	}
+	return int(events), nil
+}
+
+// Close is rclose. It waits a moment until sent datagrams have left. When it returns, the descriptors are readable,
+// and the socket does not touch them any more.
+func (a *Datagrams) Close(h abi.Handle) error {
+	s, err := a.find(h)
+	if err != nil || !a.objects.Free(h) {
+		return syscall.EBADF
+	}
+	s.close()
+	return nil
+}
+
+func (a *Datagrams) find(h abi.Handle) (*datagram, error) {
+	s, ok := handle.Get[*datagram](&a.objects, h)
+	if !ok {
+		return nil, syscall.EBADF
+	}
+	return s, nil
+}
+
+// datagram is a datagram rsocket.
+type datagram struct {
+	host    *rdmacm.Host
+	v6      bool
+	in, out signal
+	udp     *udpSocket
+	ctx     context.Context // ended by close
+	stop    context.CancelFunc
+	running sync.WaitGroup // goroutines
+
+	mu                  sync.Mutex // guards the fields below
+	closed              bool
+	readShut, writeShut bool
+	options             datagramOptions
+	connected           netip.AddrPort // the peer of Connect
+	peers               peers
+	resolving           int // peers whose address handle is being made
+	pairs               []*pair
+	inbox               []arrived // from first on
+	first               int
+	copied              int   // entries of the inbox that came over UDP
+	drops               int64 // datagrams that were dropped: invalid ones, and valid ones without room
+}
+
+// arrived is a datagram that the program has not read: a message in a receive buffer, or a copy of data that came
+// over UDP.
+type arrived struct {
+	pair *pair // nil: it came over UDP
+	slot int   // of the receive buffer
+	data []byte
+	from netip.AddrPort
+}
+
+func newDatagram(host *rdmacm.Host, v6 bool, in, out, udp int) (*datagram, error) {
+	u, err := newUDPSocket(udp)
+	if err != nil {
+		return nil, err
+	}
+	s := &datagram{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, udp: u, options: defaultDatagramOptions(), peers: newPeers()}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.running.Go(s.serve)
+	return s, nil
+}
+
+// send sends a datagram through the queue pair if that of the peer is known, and over UDP otherwise. A message that
+// is longer than the MTU travels over UDP, too, which fragments it.
+func (s *datagram) send(p []byte, to netip.AddrPort) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return 0, syscall.EBADF
+	case s.writeShut:
+		return 0, syscall.EPIPE
+	case !to.IsValid():
+		to = s.connected
+	}
+	if !to.IsValid() {
+		return 0, syscall.EDESTADDRREQ
+	}
+	to = unmapped(to)
+	if len(p) > maxData(to.Addr()) {
+		return 0, syscall.EMSGSIZE
+	}
+	peer, err := s.peer(to)
+	if err != nil {
+		return 0, failure(err)
+	}
+	if peer.ah == nil || !peer.pair.fits(len(p)) {
+		if err := s.udp.send(peer.pair.header(opData), p, to, s.v6); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
+	if len(peer.pair.free) == 0 {
+		s.poll(peer.pair)
+	}
+	if len(peer.pair.free) == 0 && peer.pair.arm() {
+		s.poll(peer.pair)
+	}
+	return peer.pair.send(p, peer)
+}
+
+// recv takes the oldest datagram.
+func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return 0, from, syscall.EBADF
+	case s.readShut:
+		return 0, from, nil
+	case !s.arrivals():
+		return 0, from, syscall.EAGAIN
+	}
+	oldest := &s.inbox[s.first]
+	copy(p, oldest.data)
+	n, from = len(oldest.data), outsideAddr(oldest.from, s.v6)
+	if !peek {
+		s.drop()
+	}
+	return n, from, nil
+}
+
+// arrivals reports whether the inbox has a datagram. If it has none, all queue pairs will signal the next one. The
+// caller has locked the socket.
+func (s *datagram) arrivals() bool {
+	for _, arm := range []bool{false, true} {
+		for i := 0; i < len(s.pairs) && len(s.inbox) == s.first; i++ {
+			if !arm || s.pairs[i].arm() {
+				s.poll(s.pairs[i])
+			}
+		}
+	}
+	return len(s.inbox) > s.first
+}
+
+// drop removes the oldest datagram from the inbox. The caller has locked the socket.
+func (s *datagram) drop() {
+	oldest := s.inbox[s.first]
+	s.inbox[s.first] = arrived{}
+	if s.first++; s.first == len(s.inbox) {
+		s.inbox, s.first = s.inbox[:0], 0
+	}
+	if oldest.pair == nil {
+		s.copied--
+		return
+	}
+	oldest.pair.postRecv(oldest.slot)
+}
+
+// events returns the events of poll(2). If arm is set, missing ones will be signaled.
+func (s *datagram) events(arm bool) (e uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return pollErr | pollHup
+	}
+	if s.readShut || s.arrivals() {
+		e |= pollIn
+	}
+	room := true
+	for _, q := range s.pairs {
+		if len(q.free) > 0 {
+			continue
+		}
+		if !arm || q.arm() {
+			s.poll(q)
+		}
+		room = room && len(q.free) > 0
+	}
+	if s.writeShut || room {
+		e |= pollOut
+	}
+	if s.readShut && s.writeShut {
+		e |= pollHup
+	}
+	return e
+}
+
+// close ends the socket.
+func (s *datagram) close() {
+	s.mu.Lock()
+	s.closed = true
+	pairs := s.pairs
+	s.mu.Unlock()
+	s.stop()
+	s.udp.close()
+	s.running.Wait()
+	for _, q := range pairs {
+		s.drain(q)
+		q.close()
+	}
+	s.in.close()
+	s.out.close()
+}

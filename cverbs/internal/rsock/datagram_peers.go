@@ -1,0 +1,148 @@
+package rsock
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
+)
+
+// Strangers can send datagrams from any number of addresses. These limits bound what a datagram rsocket keeps for
+// them.
+const (
+	maxPeers     = 4096
+	maxResolving = 8
+
+	// neighbourTime bounds how long a neighbour may take to answer.
+	neighbourTime = 2 * time.Second
+)
+
+// peer is another datagram rsocket.
+type peer struct {
+	addr      netip.AddrPort
+	pair      *pair    // the local end
+	ah        *roce.AH // nil: unknown, so datagrams travel over UDP
+	qpn       roce.QPN
+	resolving bool
+}
+
+// peers are the known peers. When there are too many, a new one replaces the oldest. The replaced peer's next
+// datagram over UDP makes it known again.
+type peers struct {
+	known map[netip.AddrPort]*peer
+	order []netip.AddrPort // a ring of maxPeers; the oldest is at next
+	next  int
+}
+
+func newPeers() peers { return peers{known: make(map[netip.AddrPort]*peer)} }
+
+func (t *peers) add(p *peer) {
+	t.known[p.addr] = p
+	if len(t.order) < maxPeers {
+		t.order = append(t.order, p.addr)
+		return
+	}
+	delete(t.known, t.order[t.next])
+	t.order[t.next] = p.addr
+	t.next = (t.next + 1) % maxPeers
+}
+
+// peer returns the peer at an address and makes it known. The local end is the address of the UDP socket or, if
+// that is unspecified, the address that the kernel's routes choose. The caller has locked the socket.
+func (s *datagram) peer(addr netip.AddrPort) (*peer, error) {
+	if p := s.peers.known[addr]; p != nil {
+		return p, nil
+	}
+	local, err := s.udp.localFor(addr, s.v6)
+	if err != nil {
+		return nil, err
+	}
+	q, err := s.pairAt(local)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{addr: addr, pair: q}
+	s.peers.add(p)
+	return p, nil
+}
+
+// serve handles what arrives over UDP until the socket is closed.
+func (s *datagram) serve() {
+	buffer := make([]byte, maxMessage+1) // a longer datagram is invalid
+	for {
+		n, from, err := s.udp.receive(buffer)
+		if err != nil {
+			return
+		}
+		s.datagram(buffer[:n], from)
+	}
+}
+
+// datagram handles a UDP datagram: it answers data, learns the peer's queue pair and delivers the data.
+func (s *datagram) datagram(b []byte, from netip.AddrPort) {
+	m, ok := parseUDP(b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if !ok {
+		s.drops++
+		return
+	}
+	p, err := s.peer(from)
+	if err != nil {
+		s.drops++
+		return
+	}
+	if m.op == opData {
+		s.udp.send(p.pair.header(opControl), nil, from, s.v6)
+	}
+	s.learn(p, m.qpn)
+	if m.op == opData {
+		s.deliver(m.data, from)
+	}
+}
+
+// deliver copies data that came over UDP to the inbox. The limit is that of the receive buffers of a queue pair.
+func (s *datagram) deliver(data []byte, from netip.AddrPort) {
+	if _, limit := s.options.depths(); s.copied >= limit || s.readShut {
+		s.drops++
+		return
+	}
+	s.inbox = append(s.inbox, arrived{data: slices.Clone(data), from: from})
+	s.copied++
+	s.in.set()
+}
+
+// learn notes the peer's queue pair and makes the address handle for it in the background. The caller has locked
+// the socket.
+func (s *datagram) learn(p *peer, qpn roce.QPN) {
+	switch {
+	case p.resolving:
+		p.qpn = qpn
+		return
+	case p.ah != nil && p.qpn == qpn, s.resolving >= maxResolving:
+		return // in the latter case the answer to the next datagram over UDP repeats it
+	}
+	p.ah, p.qpn, p.resolving = nil, qpn, true
+	s.resolving++
+	s.running.Go(func() { s.resolve(p) })
+}
+
+// resolve makes the address handle of a peer. Without one, datagrams continue to travel over UDP.
+func (s *datagram) resolve(p *peer) {
+	ctx, stop := context.WithTimeout(s.ctx, neighbourTime)
+	defer stop()
+	ah, err := p.pair.dev.CreateAH(ctx, roce.AHAttr{DGID: bth.GIDFrom(p.addr.Addr().WithZone("")), SGIDIndex: p.pair.gid})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.resolving = false
+	s.resolving--
+	if err == nil {
+		p.ah = ah
+	}
+}
