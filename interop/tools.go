@@ -247,13 +247,13 @@ var (
 	rstream   = streams("rstream")
 	riostream = streams("riostream")
 
-	// udpong exchanges datagrams between rsockets. The client repeats what is lost. A server shows
-	// neither that it listens nor its port: a client that comes too early is refused by the kernel's
-	// UDP, or repeats.
+	// udpong sends datagrams between rsockets, and the server returns their number. The client repeats
+	// the question. A server shows neither that it listens nor its port: a client that comes too early
+	// is refused by the kernel's UDP, or repeats.
 	udpong = &tool{
 		name:    "udpong",
 		up:      regexp.MustCompile(``),
-		args:    [2]string{"-b {self} -p {port} -C {count} -S {size} -T e", "-s {peer} -p {port} -C {count} -S {size} -T e"},
+		args:    [2]string{"-b {self} -p {port} -C {count} -S {size}", "-s {peer} -p {port} -C {count} -S {size}"},
 		good:    ends(`(?m)^custom .*s +\d`),
 		notYet:  regexp.MustCompile(`rsend: Connection refused`),
 		preload: "loopback.c",

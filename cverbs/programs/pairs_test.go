@@ -110,7 +110,7 @@ var pairs = []pair{
 	{name: "rdma_xclient", server: "rdma_xserver -p 7306", client: "rdma_xclient -s {peer} -p 7306", port: 7306, good: regexp.MustCompile(`end 0`), endless: true},
 	{name: "cmtime", server: "cmtime -b {self} -p 7307", client: "cmtime -s {peer} -p 7307 -c 50", port: 7307, good: regexp.MustCompile(`destroying id`), endless: true},
 	rsocket("rstream", "-T v").everywhere(), rsocket("rstream", "-T b -T v"), rsocket("rstream", "-T n -T v"), rsocket("rstream", "-T a -T v"), rsocket("riostream", "-T v"),
-	datagrams("-T e").everywhere(), datagrams("-T e -T b"), datagrams("-T e -T a"), datagrams(""), datagrams("-T b").everywhere(), datagrams("-T a"),
+	datagrams("-C 300").everywhere(), datagrams("-C 300 -T b"), datagrams("-C 300 -T a"), echoes("-C 50"), echoes("-C 50 -T b"), echoes("-C 50 -T a"),
 	{name: "iperf3", broad: true, server: "iperf3 -s -1 -B {self} -p 7312", client: "iperf3 -c {peer} -p 7312 -n 20M", port: 7312, good: regexp.MustCompile(`receiver`), env: []string{"env", "LD_PRELOAD=" + rspreload}},
 	{name: "fi_pingpong msg", broad: true, server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`), early: gone, either: true},
 	{name: "fi_pingpong rdm", server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B 7309 -I 100", client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P 7309 -I 100 {peer}", port: 7309, tcp: true},
@@ -123,11 +123,19 @@ func rsocket(program, flags string) pair {
 	return pair{name: program + " " + flags, server: p + " -b {self}", client: p + " -s {peer}", port: 7311, good: regexp.MustCompile(`(?m)^custom .*\d$`)}
 }
 
-// datagrams is udpong over datagram rsockets: the server echoes each datagram, or counts them. The client repeats what
-// is lost, and never ends if datagrams do not come at all.
+// datagrams is udpong over datagram rsockets. The client sends datagrams, of which some may be lost, and asks the server
+// for their number. It repeats the question, and never ends if nothing comes.
 func datagrams(flags string) pair {
-	p := strings.TrimSpace("udpong -p 7314 -S 1000 -C 300 " + flags)
-	return pair{name: strings.TrimSpace("udpong " + flags), server: p + " -b {self}", client: p + " -s {peer}", port: 7314, udp: true, good: regexp.MustCompile(`(?m)^custom .*\d$`), endless: true}
+	p := "udpong -p 7314 -S 1000 " + flags
+	return pair{name: "udpong " + flags, server: p + " -b {self}", client: p + " -s {peer}", port: 7314, udp: true, good: regexp.MustCompile(`(?m)^custom .*\d$`), endless: true}
+}
+
+// echoes is udpong with a server that returns each datagram. The client repeats what does not come back within a
+// millisecond. If it then gets an echo twice and loses the next datagram, it repeats the wrong one for ever.
+func echoes(flags string) pair {
+	p := datagrams(flags + " -T e")
+	p.lossless = true
+	return p
 }
 
 // ucx is a test of ucx_perftest over a transport.
