@@ -52,7 +52,20 @@ func (r *caseRun) checkCaptures() error {
 		_, err := proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "check", capture)
 		errs = append(errs, err)
 	}
+	if r.tool.present != "" {
+		errs = append(errs, r.sentBy(ourIP4), r.sentBy(guestIP4))
+	}
 	return errors.Join(errs...)
+}
+
+// sentBy checks that an end has sent the packets that its tool must send.
+func (r *caseRun) sentBy(end string) error {
+	for _, capture := range r.captures() {
+		if sent, err := packets(r.ctx, capture, "ip.src == "+end+" && "+r.tool.present); sent != nil || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s has sent no packet with %s", end, r.tool.present)
 }
 
 func (r *caseRun) captures() (files []string) {

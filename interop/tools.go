@@ -70,6 +70,8 @@ type tool struct {
 	knownBug *regexp.Regexp
 	// absent is a tshark filter for packets that rocectl must not send.
 	absent string
+	// present is a tshark filter for packets that each end must send.
+	present string
 	// source is the C file of a program that is not in a package: see examples.go. inGo is the
 	// same program in the folder examples, with the flags that only this one needs.
 	source string
@@ -257,6 +259,7 @@ var (
 		good:    ends(`(?m)^custom .*s +\d`),
 		notYet:  regexp.MustCompile(`rsend: Connection refused`),
 		preload: "loopback.c",
+		present: fmt.Sprintf("infiniband.bth.opcode == %d", bth.UDSendOnly),
 		endless: true,
 		count:   300, impairedCount: 100, size: 1000,
 	}

@@ -38,7 +38,7 @@ int cma_to_engine(struct roce_cm_addr *out, const struct sockaddr *addr)
 		memcpy(out->addr, &in6->sin6_addr, sizeof in6->sin6_addr);
 		return 0;
 	}
-	/* As in Linux, whose RoCE devices have no address of AF_IB. */
+	/* As in Linux: a RoCE device has no address of AF_IB. */
 	return fail(addr->sa_family == AF_IB ? ENODEV : EAFNOSUPPORT);
 }
 

@@ -205,8 +205,9 @@ int cma_query(struct cma_id *p, bool path)
 	return 0;
 }
 
-/* Refuses an address of AF_IB as Linux does: EINVAL if the identifier is bound, which can only be to an address of IP.
- * Otherwise ENODEV, because no RoCE device has such an address. */
+/* Refuses an address of AF_IB with the errors of Linux: EINVAL if the identifier is bound, which can only be to an
+ * address of IP. Otherwise ENODEV, because no RoCE device has such an address; for a destination Linux returns that in
+ * rdma_resolve_route only. */
 static int no_infiniband(const struct rdma_cm_id *id, const struct sockaddr *addr)
 {
 	if (!addr || addr->sa_family != AF_IB)
