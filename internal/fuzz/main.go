@@ -174,7 +174,7 @@ func (r *runner) build(ctx context.Context, i int, p *pkg) (program string, err 
 	if !r.blind {
 		args = append(args, "-fuzz", "^Fuzz")
 	}
-	out, err := command(ctx, "", "go", append(args, p.ImportPath)...)
+	out, err := command(ctx, p.Dir, "go", append(args, ".")...)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", p.ImportPath, err, out)
 	}

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -25,30 +26,45 @@ type pkg struct {
 
 	TestGoFiles, XTestGoFiles []string
 
+	in      string // the directory of the module
 	targets []string
 }
 
-// short returns the package's path in its module, or the name of the module for its root.
+// modules are the directories of the modules with fuzz targets.
+var modules = []string{".", "cverbs"}
+
+// short returns the package's path in the repository, or the name of the module for its root.
 func (p *pkg) short() string {
 	if p.ImportPath == p.Module.Path {
-		return filepath.Base(p.Module.Path)
+		return path.Base(p.Module.Path)
 	}
-	return strings.TrimPrefix(p.ImportPath, p.Module.Path+"/")
+	return path.Join(p.in, strings.TrimPrefix(p.ImportPath, p.Module.Path+"/"))
 }
 
 func (p *pkg) name(target string) string { return p.short() + "." + target }
 
-// find lists the packages of the module with targets whose names match. It reads the test files
-// because go test -list would build all test programs.
+// find lists the packages with targets whose names match.
 func find(ctx context.Context, match *regexp.Regexp) (all []*pkg, err error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "./...")
-	cmd.Stderr = os.Stderr
+	for _, dir := range modules {
+		some, err := findIn(ctx, dir, match)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// findIn lists those of a module. It reads the test files because go test -list would build all test programs.
+func findIn(ctx context.Context, dir string, match *regexp.Regexp) (all []*pkg, err error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	for list := json.NewDecoder(bytes.NewReader(out)); ; {
-		p := &pkg{}
+		p := &pkg{in: dir}
 		if err := list.Decode(p); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
