@@ -330,6 +330,44 @@ func TestDatagramStrangers(t *testing.T) {
 	exchange(t, a, b)
 }
 
+// post sends a message without a valid header between the queue pairs.
+func (s *dg) post(message []byte, to *dg) {
+	s.t.Helper()
+	d := s.state()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.peers.known[to.addr.AddrPort()]
+	q := p.pair
+	slot := q.free[len(q.free)-1]
+	q.free = q.free[:len(q.free)-1]
+	n := copy(q.memory[slot*maxMessage:], message)
+	if err := q.qp.PostSend(&roce.SendWR{ID: uint64(slot), Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{q.mr.SGE(slot*maxMessage, n)},
+		AH: p.ah, RemoteQPN: p.qpn, RemoteQKey: roce.DefaultUDPQKey}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// The queue pair drops and counts messages that no rsocket has sent, and gets its receive buffers back.
+func TestDatagramStrangeMessages(t *testing.T) {
+	a, b := twoDatagrams(t)
+	want(t, "SetOption", b.SetOption(b.h, RecvDepth, minDepth), nil)
+	exchange(t, a, b)
+	source6 := appendSource(nil, netip.MustParseAddrPort("[fd00::1]:7"))
+	strange := [][]byte{nil, {4}, {4, 8, 0, 7, 10, 0, 0}, {5, 8, 0, 7, 10, 0, 0, 1}, {4, 9, 0, 7, 10, 0, 0, 1}, source6, source6[:23]}
+	for i := range 2 * minDepth {
+		a.post(strange[i%len(strange)], b)
+		for end := time.Now().Add(patience); must[int64](t)(b.Option(b.h, Drops)) != int64(i+1); b.ready() {
+			if time.Now().After(end) {
+				t.Fatalf("message % x was not counted", strange[i%len(strange)])
+			}
+		}
+	}
+	exchange(t, a, b)
+}
+
+// ready looks for datagrams.
+func (s *dg) ready() bool { return must[int](s.t)(s.Ready(s.h, pollIn)) != 0 }
+
 // TestManyPeers checks that new peers replace the oldest.
 func TestManyPeers(t *testing.T) {
 	known := newPeers()
