@@ -110,7 +110,7 @@ var pairs = []pair{
 	{name: "rdma_xclient", server: "rdma_xserver -p 7306", client: "rdma_xclient -s {peer} -p 7306", port: 7306, good: regexp.MustCompile(`end 0`), endless: true},
 	{name: "cmtime", server: "cmtime -b {self} -p 7307", client: "cmtime -s {peer} -p 7307 -c 50", port: 7307, good: regexp.MustCompile(`destroying id`), endless: true},
 	rsocket("rstream", "-T v").everywhere(), rsocket("rstream", "-T b -T v"), rsocket("rstream", "-T n -T v"), rsocket("rstream", "-T a -T v"), rsocket("riostream", "-T v"),
-	datagrams("-C 300").everywhere(), datagrams("-C 300 -T b"), datagrams("-C 300 -T a"), echoes("-C 50"), echoes("-C 50 -T b"), echoes("-C 50 -T a"),
+	datagrams("-C 300").everywhere(), datagrams("-C 300 -T b"), datagrams("-C 300 -T a"), echoes("-C 50"), echoes("-C 50 -T b"), echoes("-C 50 -T a"), datagrams("-C 300").over6(),
 	{name: "iperf3", broad: true, server: "iperf3 -s -1 -B {self} -p 7312", client: "iperf3 -c {peer} -p 7312 -n 20M", port: 7312, good: regexp.MustCompile(`receiver`), env: []string{"env", "LD_PRELOAD=" + rspreload}},
 	{name: "fi_pingpong msg", broad: true, server: "fi_pingpong -p verbs -e msg -B 7308 -I 100", client: "fi_pingpong -p verbs -e msg -P 7308 -I 100 {peer}", port: 7308, tcp: true, good: regexp.MustCompile(`(?m)^1m? +`), early: gone, either: true},
 	{name: "fi_pingpong rdm", server: "fi_pingpong -p verbs;ofi_rxm -e rdm -B 7309 -I 100", client: "fi_pingpong -p verbs;ofi_rxm -e rdm -P 7309 -I 100 {peer}", port: 7309, tcp: true},
@@ -128,6 +128,13 @@ func rsocket(program, flags string) pair {
 func datagrams(flags string) pair {
 	p := "udpong -p 7314 -S 1000 " + flags
 	return pair{name: "udpong " + flags, server: p + " -b {self}", client: p + " -s {peer}", port: 7314, udp: true, good: regexp.MustCompile(`(?m)^custom .*\d$`), endless: true}
+}
+
+// over6 is for a program that runs over IPv6, too.
+func (p pair) over6() pair {
+	to6 := strings.NewReplacer("{self}", "{self6}", "{peer}", "{peer6}")
+	p.name, p.server, p.client = p.name+" IPv6", to6.Replace(p.server), to6.Replace(p.client)
+	return p
 }
 
 // echoes is udpong with a server that returns each datagram. The client repeats what does not come back within a
@@ -168,7 +175,7 @@ func TestPairs(t *testing.T) {
 func (p pair) run(t *testing.T, a, b host, c condition) {
 	limit := cmp.Or(p.limit, time.Minute)
 	argv := func(line string, self, peer host) []string {
-		return append(append([]string{}, p.env...), strings.Fields(strings.NewReplacer("{self}", self.ip4, "{peer}", peer.ip4).Replace(line))...)
+		return append(append([]string{}, p.env...), strings.Fields(strings.NewReplacer("{self}", self.ip4, "{peer}", peer.ip4, "{self6}", self.ip6, "{peer6}", peer.ip6).Replace(line))...)
 	}
 	s := a.start(t, c.flags, argv(p.server, a, b)...)
 	defer func() {
