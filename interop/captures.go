@@ -53,19 +53,26 @@ func (r *caseRun) checkCaptures() error {
 		errs = append(errs, err)
 	}
 	if r.tool.present != "" {
-		errs = append(errs, r.sentBy(ourIP4), r.sentBy(guestIP4))
+		from := "ip.src == "
+		ends := []string{ourIP4, guestIP4}
+		if r.v6 {
+			from, ends = "ipv6.src == ", []string{ourIP6, guestIP6}
+		}
+		for _, end := range ends {
+			errs = append(errs, r.sent(from+end+" && "+r.tool.present))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// sentBy checks that an end has sent the packets that its tool must send.
-func (r *caseRun) sentBy(end string) error {
+// sent checks that the captures have packets that match a filter of tshark.
+func (r *caseRun) sent(filter string) error {
 	for _, capture := range r.captures() {
-		if sent, err := packets(r.ctx, capture, "ip.src == "+end+" && "+r.tool.present); sent != nil || err != nil {
+		if sent, err := packets(r.ctx, capture, filter); sent != nil || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s has sent no packet with %s", end, r.tool.present)
+	return fmt.Errorf("no packet was sent with %s", filter)
 }
 
 func (r *caseRun) captures() (files []string) {

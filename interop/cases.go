@@ -214,7 +214,7 @@ func allCases() []testCase {
 	add(testCase{program: true, scenario: noServer}, udaddy)
 	add(testCase{program: true, scenario: noListener}, rdmaClient, ucmatose)
 	one(testCase{program: true, tool: cmtime.with(func(t *tool) { t.conns = 200 }), linux: server, scenario: compared})
-	add(testCase{program: true, v6: true}, rping, srqPingpong, udaddy)
+	add(testCase{program: true, v6: true}, rping, srqPingpong, udaddy, udpong)
 	add(testCase{program: true, mtu: jumboMTU}, rcPingpong, writeBW, udaddy, mckey)
 	add(testCase{program: true, link: "udp"}, rping, rcPingpong, ucmatose, mckey)
 	add(testCase{program: true, link: "xdp"}, rcPingpong, writeBW, ucmatose)

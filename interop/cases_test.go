@@ -90,6 +90,7 @@ func TestUnreliableMatrix(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
+		"udpong6/linux-server/clean", "udpong6/linux-client/clean",
 		"udpong/linux-server/clean", "udpong/linux-client/clean", "udpong/linux-server/loss4", "udpong/linux-client/loss4",
 		"udaddy/linux-server/clean", "udaddy/linux-client/clean", "udaddy6/linux-server/clean", "udaddy6/linux-client/clean",
 		"udaddy/linux-server/dup20", "udaddy/linux-client/dup20", "udaddy/linux-server/clean/mtu4200", "udaddy/linux-client/clean/mtu4200",
