@@ -440,6 +440,21 @@ func TestDCQCNRepair(t *testing.T) {
 		b.wantSent(line{bth.RCReadRequest, s0.Add(1)}, line{bth.RCReadRequest, s0.Add(2)})
 		paced(b, 100*us, line{bth.RCReadRequest, s0.Add(4)})
 	})
+	t.Run("probe", func(t *testing.T) { // a packet takes 885 µs, and the batch is used up
+		b, _, m := client(t, pairConfig{cc: slow, timeout: 14})
+		b.timed(send(m, 1), s0)
+		b.post(send(m, 1024))
+		b.sent()
+		b.slowed(12)
+		b.after(700 * us)
+		b.post(send(m, 1024))
+		b.post(send(m, 1024))
+		b.wantSent(line{bth.RCSendOnly, s0.Add(2)})
+		b.net.now = b.NextTimeout()
+		b.HandleTimeout(b.net.now)
+		b.collect()
+		paced(b, 100*us, line{bth.RCSendOnly, s0.Add(1)})
+	})
 }
 
 // slowed halves the rate of an engine n times and posts.

@@ -270,8 +270,8 @@ func (q *QP) probeTimeout(now mono.Time) {
 	q.armProbe(now)
 }
 
-// emitProbe sends the oldest unacknowledged packet once more, with AckReq. Transmission then
-// goes on where it was.
+// emitProbe sends the oldest unacknowledged packet once more, with AckReq, no faster than congestion
+// control allows. Transmission then goes on where it was.
 func (q *QP) emitProbe(sink frame.Sink) emission {
 	r := &q.requester
 	next, cur, reads := r.next, q.sq.cur, r.reads
@@ -279,6 +279,9 @@ func (q *QP) emitProbe(sink frame.Sink) emission {
 	emit := probes[w.kind]
 	if emit == nil || w.fail || r.acked == next || r.acked.Less(w.first) {
 		r.probe = false
+		return idle
+	}
+	if q.cc != nil && q.cc.hold() {
 		return idle
 	}
 	r.next, q.sq.cur, r.reads = r.acked, q.sq.head, 0
@@ -293,6 +296,9 @@ func (q *QP) emitProbe(sink frame.Sink) emission {
 	if res == emitted {
 		q.cnt.SentPkts++
 		q.cnt.Probes++
+		if q.cc != nil {
+			q.cc.spend()
+		}
 	}
 	return res
 }
