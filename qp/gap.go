@@ -52,6 +52,8 @@ type peerHabits struct {
 	lastTook time.Duration // from that to the request
 	lastLate time.Duration // from noticing the gap to the request
 	lastOpen bool          // a second copy of it may come
+
+	repetition
 }
 
 // sawAhead decides about a NAK when a request behind the gap has arrived; again: it was held
@@ -72,6 +74,9 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 		return
 	}
 	q.judge(psn, again)
+	if again {
+		s.learnt.asked = false
+	}
 	// The peer has gone back, and skipped the request once more.
 	back := again && psn.Less(s.ahead) || g.naks == 0 && !psn.Less(g.top)
 	if again || s.ahead.Less(psn) {
@@ -106,7 +111,8 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 	s := &q.responder
 	g := &s.hold.gap
-	s.hold.asked = true
+	s.hold.asked, s.learnt.asked = true, true
+	q.expectRepetition(now, g.top)
 	if g.naks == 0 {
 		g.nakTime = now
 	}
@@ -220,11 +226,13 @@ func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
 	}
 }
 
-// gapTimeout handles the deadlines of a gap: a NAK that has waited, and the end of a hold.
+// gapTimeout handles the deadlines of a responder that holds: a NAK that has waited, the end of a
+// hold, and the end of a silence.
 func (q *QP) gapTimeout(now mono.Time) {
 	s := &q.responder
 	s.gapDue = mono.Never
 	if s.hold == nil {
+		q.acknowledgeAgain(now)
 		return
 	}
 	if !now.Before(s.hold.openTill) {

@@ -190,8 +190,12 @@ func (q *QP) dropHold() {
 // endHold is dropHold for ERR and RESET: the responder waits for nothing any more.
 func (q *QP) endHold() {
 	q.dropHold()
-	if s := &q.responder; s.withheld {
+	s := &q.responder
+	if s.withheld {
 		s.nameEnd()
+	}
+	if s.learnt != nil {
+		s.learnt.repetition, s.gapDue = repetition{}, mono.Never
 	}
 }
 
@@ -201,8 +205,9 @@ func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 	if s.withheld {
 		s.nameEnd()
 	}
-	psn := p.PSN()
-	if s.learnt.judge {
+	psn, msn, l := p.PSN(), s.msn, s.learnt
+	mayGoBack := l.asked && l.score <= 0
+	if l.judge {
 		q.judge(psn, false)
 	}
 	if v := q.execute(p); v != proceed {
@@ -210,8 +215,13 @@ func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 		q.refuse(v, psn)
 	} else if s.hold != nil {
 		q.drain(now, p)
+	} else if mayGoBack && endsLong(p.Info.Flags) {
+		q.withholdEnd(psn, msn)
 	}
-	s.repairing = s.hold != nil || s.withheld || s.learnt.judge
+	if l.mayRepeat {
+		s.executedNext(now)
+	}
+	s.repairing = s.hold != nil || s.withheld || l.judge || l.mayRepeat
 }
 
 // drain executes the held requests that follow the missing one, p.
@@ -242,7 +252,7 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 		if s.hold == nil {
 			return // executing it has failed the queue pair
 		}
-		if f := held.Info.Flags; s.acked != acked && h.asked && f&(bth.Send|bth.Write) != 0 && f&bth.Last != 0 && f&bth.First == 0 {
+		if s.acked != acked && h.asked && endsLong(held.Info.Flags) {
 			q.withholdEnd(psn, msn)
 		}
 		h.advance(s.expect)
@@ -250,16 +260,20 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 	q.filledGap(now, p, filled)
 }
 
-// The responder withholds the acknowledgement of the end of a held message.
+// The responder does not acknowledge the end of a message of several packets that the requester
+// may be about to repeat because of a NAK: ackagain.go says why. An acknowledgement that would name
+// the last packet of such a message names the one before, until the peer sends that packet again
+// or a later one, or falls silent.
 //
-// rxe as a requester hangs if it gets an acknowledgement of the last packet of a message that it is sending again,
-// and the next acknowledgement is lost: rxe considers the message complete and stops its timer. A responder that
-// drops requests acknowledges such a message only when its last packet has arrived again. This responder does the
-// same. An acknowledgement must not have the PSN of the last packet of a held message of several packets. It has the
-// PSN before that one, until the peer has sent the last packet again or a later one. This applies only after a NAK:
-// without one the peer does not go back, and waits for that acknowledgement.
+// If the missing request was lost, that concerns messages whose end was held. If it was only late,
+// it concerns messages whose end arrives behind it in its order, too: the requester has sent these
+// for the first time, and goes back later. The responder tells the two apart by the repetitions: a
+// requester that goes back repeats what was held, and everything that it sends after that is
+// part of the repetition.
+//
+// Without a NAK the requester does not go back, and nothing is withheld.
 
-// withholdEnd notes that psn must not be acknowledged yet: it is the end of a message that was held. msn is the
+// withholdEnd notes that psn must not be acknowledged yet: it is the end of a message that was executed. msn is the
 // number of messages before it.
 func (q *QP) withholdEnd(psn bth.PSN, msn bth.MSN) {
 	s := &q.responder

@@ -66,6 +66,8 @@ func TestHold(t *testing.T) {
 	wantWritten(t, mem, 7)
 	b.inject(ps[7])
 	wantWritten(t, mem, 8)
+	b.wantAck(bth.AckNoCredits, e0.Add(6)) // it may still go back: see TestHoldLate
+	b.inject(ps[7])
 	b.wantAck(bth.AckNoCredits, e0.Add(7))
 	if c := b.cnt; c.HeldRequests != 4 || c.SeqNAKSent < 1 {
 		t.Errorf("held %d requests", c.HeldRequests)
@@ -116,11 +118,6 @@ func TestHoldEnd(t *testing.T) {
 	b.inject(ps[1])
 	if out := b.sent(); len(out) != 1 || out[0].PSN() != e0.Add(4) || out[0].MSN() != 2 {
 		t.Fatalf("answered %v to a message behind the end", summary(out))
-	}
-
-	b, _ = start()
-	if b.NextTimeout() != mono.Never {
-		t.Error("a timer runs")
 	}
 }
 

@@ -54,8 +54,8 @@ type responder struct {
 	wide    *wideResults // nil: no atomic of more than 8 bytes was executed
 	served  uint64       // bytes of all READs of the peer
 
-	hold   *hold // nil: no request is missing, or those behind it are dropped
-	gapDue mono.Time
+	hold   *hold       // nil: no request is missing, or those behind it are dropped
+	gapDue mono.Time   // see gapTimeout
 	learnt *peerHabits // nil: the queue pair goes back
 }
 
@@ -158,9 +158,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 	case d < 0:
 		if q.repair != nil {
 			q.copyOf(now, psn)
-			if s.withheld && d == -1 {
-				s.nameEnd()
-			}
+			q.sawRepetition(now, p, psn)
 		}
 		q.handleDuplicate(p, psn)
 		if s.hold != nil && p.AckReq() && s.hold.naks > 0 && now.Sub(s.hold.lastNAK) > silence {
