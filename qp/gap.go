@@ -69,7 +69,7 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 		if s.learnt.nakDelay > 0 {
 			s.gapDue = now.Add(s.learnt.nakDelay)
 		} else {
-			q.nakGap(now, psn)
+			q.nakNewGap(now, psn)
 		}
 		return
 	}
@@ -131,6 +131,15 @@ func (q *QP) nakGap(now mono.Time, psn bth.PSN) {
 	q.queueNAK(bth.NAKSequence, s.expect)
 }
 
+// nakNewGap is nakGap for a gap that has just arisen. A peer that sends only what is missing gets the NAK
+// twice, because the path loses packets, and takes the second for a copy.
+func (q *QP) nakNewGap(now mono.Time, psn bth.PSN) {
+	q.nakGap(now, psn)
+	if q.responder.learnt.score > 0 {
+		q.queueNAK(bth.NAKSequence, q.responder.expect)
+	}
+}
+
 // filledGap learns from the arrival of the missing request, and decides about a NAK for the next one.
 func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	s := &q.responder
@@ -158,11 +167,8 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	switch {
 	case l.nakDelay > 0:
 		s.gapDue = now.Add(l.nakDelay)
-	case l.score > 0:
-		q.nakGap(now, s.expect)
-		q.queueNAK(bth.NAKSequence, s.expect)
-	case asked && l.score == 0:
-		q.nakGap(now, s.expect)
+	case l.score > 0, asked && l.score == 0:
+		q.nakNewGap(now, s.expect)
 	default:
 		s.gapDue = now.Add(silence)
 	}

@@ -163,7 +163,7 @@ func (q *QP) handleAhead(now mono.Time, p *frame.Packet, psn bth.PSN, d int32) b
 	}
 	h := q.responder.hold
 	again := h.at(psn) != nil
-	if !again && p.Info.Flags&bth.Read != 0 && q.responder.learnt.score < 0 {
+	if !again && p.Info.Flags&bth.Read != 0 && q.responder.learnt.score <= -maxScore {
 		// A peer that goes back asks again for everything: it would get all responses twice.
 		again = psn.Less(h.top)
 	} else if !again {

@@ -32,10 +32,13 @@ import (
 // Bounds of the wait for a probe, and the wait before a round trip was measured. minProbe is well above the time that
 // a busy peer may take to get a processor: a needless probe may make the requester go back. lossyProbe is the bound
 // instead if packets were lost before and the probe cannot make the requester go back: the peer holds the requests
-// behind a missing one, or the probe is a READ or atomic. No wait is longer than half of the ACK timeout.
+// behind a missing one, or the probe is a READ or atomic. readProbe is the bound for a READ or atomic if the requester has
+// measured how long the answer to a repeated part takes, and no part is missing: the loss of a READ request costs the
+// data of that whole request. No wait is longer than half of the ACK timeout.
 const (
 	minProbe   = 1 * time.Millisecond
 	lossyProbe = minProbe / 4
+	readProbe  = lossyProbe / 4
 	firstProbe = 4 * time.Millisecond
 )
 
@@ -236,6 +239,9 @@ func (f *inFlight) disarmProbe() { f.armedAt, f.probeAt = mono.Never, mono.Never
 // wait returns how long the first probe waits.
 func (q *QP) wait() time.Duration {
 	r := &q.requester
+	if r.learnt != nil && r.askRTT > 0 && r.missing == nil && q.awaitsData() {
+		return max(r.askWait(), readProbe)
+	}
 	if r.srtt == 0 {
 		return firstProbe
 	}

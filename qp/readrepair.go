@@ -287,6 +287,9 @@ func (q *QP) absorb(now mono.Time) {
 	r.timing = false
 	if e.held == 0 && !r.acked.Less(e.known) {
 		q.endRepair()
+		if r.probeAt != mono.Never {
+			q.armProbe(now) // the wait is shorter now
+		}
 	}
 }
 
@@ -330,8 +333,21 @@ func (q *QP) filled(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		case a.tries == 1:
 			r.askDelay -= r.askDelay / 4
 			r.measureAsk(took)
+			if r.askDelay == 0 {
+				e.overtaken(now, a.sent)
+			}
 		}
 		return
+	}
+}
+
+// overtaken requests the missing parts again that were requested before a time: the answer to a later request has
+// arrived, so their requests or the answers got lost.
+func (e *readRepair) overtaken(now, sent mono.Time) {
+	for i := range e.n {
+		if a := &e.asks[i]; a.tries > 0 && a.sent < sent {
+			a.due = min(a.due, now)
+		}
 	}
 }
 
@@ -355,7 +371,7 @@ func (r *requester) askWait() time.Duration {
 	if rtt == 0 {
 		return firstProbe
 	}
-	return max(rtt+4*dev, rtt*3/2, minAskWait)
+	return max(rtt+3*dev, rtt*5/4, minAskWait)
 }
 
 // trim removes the responses that have arrived from both ends of a part, and reports whether any is still missing.

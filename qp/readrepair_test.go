@@ -108,6 +108,40 @@ func TestReadRepairOrder(t *testing.T) {
 	b.wantSent(line{bth.RCReadRequest, s0.Add(3)}, line{bth.RCReadRequest, s0.Add(5)})
 }
 
+// TestReadRepairOvertaken: a part is asked for again as soon as the answer to a later request for a part has come.
+// A requester that has repaired READs probes sooner for READs that nobody answers.
+func TestReadRepairOvertaken(t *testing.T) {
+	b, _, data, m := repairing(t, pairConfig{timeout: 14})
+	for i := range 3 {
+		wr := read(m, 2048)
+		wr.RemoteAddr, wr.SG[0] = 0x1000+uint64(i)*2048, m.SGE(i*2048, 2048)
+		b.post(wr)
+	}
+	b.sent()
+	last := func(i int) packet { return part(bth.RCReadResponseLast, data, 6144, i) }
+	b.after(10 * us)
+	b.inject(last(1))
+	b.wantPart(0, 0)
+	b.after(10 * us)
+	b.inject(last(3))
+	b.wantPart(2, 2)
+	b.after(15 * us)
+	b.inject(part(bth.RCReadResponseFirst, data, 6144, 2))
+	b.wantPart(0, 0)
+	b.inject(part(bth.RCReadResponseFirst, data, 6144, 0)) // the answer to either request
+	b.wantDone(cq.Success, cq.Success)
+	b.wantSilence()
+
+	start := b.net.now
+	b.net.now = b.NextTimeout()
+	b.HandleTimeout(b.net.now)
+	b.collect()
+	b.wantPart(4, 5)
+	if took := b.net.now.Sub(start); took < 50*us || took >= 250*us {
+		t.Errorf("probed after %v", took)
+	}
+}
+
 // TestReadRepairAmong: a SEND between READs whose responses are missing completes in order, a missing atomic is sent
 // again, and credits return in order.
 func TestReadRepairAmong(t *testing.T) {
