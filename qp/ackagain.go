@@ -21,8 +21,8 @@ import (
 //   - The responder does not acknowledge the end of a message while the requester may still
 //     repeat that message because of a NAK: see withholdEnd. This makes the case rare, but a
 //     network that reorders or duplicates packets can mislead the responder.
-//   - If the peer is silent for a while after a NAK or a repetition, the responder acknowledges
-//     the latest request again, and a few times more, each after a longer silence. The first of
+//   - After a NAK, when the peer is silent for a while, the responder acknowledges the latest
+//     request again, and a few times more, each after a longer silence. The first of
 //     these acknowledgements that arrives ends the wait of rxe.
 //
 // Any other requester takes these for copies of an acknowledgement, which the network could have
@@ -34,7 +34,7 @@ const maxAckRepeats = 6
 
 // repetition is what a responder knows about the requests that its peer may send again.
 type repetition struct {
-	mayRepeat bool      // the peer may repeat what was executed: it was sent a NAK, or has begun to
+	mayRepeat bool      // the peer was sent a NAK, and may still repeat what was executed
 	asked     bool      // a NAK was sent, and the peer has repeated nothing since
 	repeats   uint8     // acknowledgements sent in this silence
 	until     bth.PSN   // when the peer sends requests behind this one, it will repeat nothing more
@@ -58,13 +58,14 @@ func (s *responder) hear(now mono.Time) {
 	}
 }
 
-// sawRepetition notes that the peer has repeated the request psn, which was executed.
+// sawRepetition notes that the peer has repeated the request psn, which was executed. Without a NAK
+// before, the responder answers as one that drops, and no more.
 func (q *QP) sawRepetition(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	s := &q.responder
 	if s.withheld && psn.Add(1) == s.expect {
 		s.nameEnd()
 	}
-	if q.repair.budget > 0 && p.Info.Flags&(bth.Send|bth.Write) != 0 {
+	if s.learnt.mayRepeat && p.Info.Flags&(bth.Send|bth.Write) != 0 {
 		s.learnt.asked = false
 		q.expectRepetition(now, s.expect)
 	}
@@ -85,7 +86,7 @@ func (s *responder) executedNext(now mono.Time) {
 func (q *QP) acknowledgeAgain(now mono.Time) {
 	s := &q.responder
 	l := s.learnt
-	if !l.mayRepeat || s.nakSent {
+	if !l.mayRepeat || s.nakSent || l.repeats == maxAckRepeats {
 		return
 	}
 	if due := l.silentUntil(); now.Before(due) {
@@ -101,8 +102,6 @@ func (q *QP) acknowledgeAgain(now mono.Time) {
 	}
 	if l.repeats++; l.repeats < maxAckRepeats {
 		s.gapDue = max(l.silentUntil(), now.Add(silence))
-	} else {
-		l.mayRepeat = false
 	}
 }
 
