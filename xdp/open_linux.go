@@ -53,7 +53,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("rings of %d, want a power of two from 64 to 4096", c.RingSize), "")
 	}
 	if c.Memory < 0 || c.InPlace < 0 {
-		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("Memory %d or InPlace %d is negative: %w", c.Memory, c.InPlace, unix.EINVAL), "")
+		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("negative size of memory, %d, or of payload in place, %d: %w", c.Memory, c.InPlace, unix.EINVAL), "")
 	}
 	// All sockets must be in the namespace of this thread.
 	runtime.LockOSThread()
