@@ -83,7 +83,7 @@ func (g *guest) prepare(ctx context.Context, c testCase) error {
 func (g *guest) start(_ context.Context, c command, _ string, limit time.Duration) (*proc.Proc, error) {
 	var argv []string
 	if c.tool.preload != "" {
-		argv = []string{"env", "LD_PRELOAD=" + c.tool.library()}
+		argv = []string{"env", "LD_PRELOAD=" + c.tool.preloaded()}
 	}
 	argv = append(append(argv, c.tool.program(c.role)), c.args...)
 	own := c.tool.linuxArgs

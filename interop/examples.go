@@ -112,14 +112,14 @@ func (o *options) buildExample(ctx context.Context, t *tool) error {
 
 // buildPreload compiles the library that the tool needs in the guest, unless that is done.
 func (o *options) buildPreload(ctx context.Context, t *tool) error {
-	if o.files[t.library()] != "" {
+	if o.files[t.preloaded()] != "" {
 		return nil
 	}
-	file := filepath.Join(o.out, filepath.Base(t.library()))
+	file := filepath.Join(o.out, filepath.Base(t.preloaded()))
 	source := filepath.Join(o.root, "interop", "preload", t.preload)
 	if out, err := proc.Run(ctx, "cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", file, source, "-libverbs", "-ldl"); err != nil {
 		return fmt.Errorf("compiling %s: %w\n%s", t.preload, err, out)
 	}
-	o.files[t.library()] = file
+	o.files[t.preloaded()] = file
 	return nil
 }

@@ -96,8 +96,8 @@ func (t *tool) program(as role) string {
 	return cmp.Or(t.linux[as], t.name)
 }
 
-// library is the path of the preloaded library in the guest.
-func (t *tool) library() string {
+// preloaded is the path of the preloaded library in the guest.
+func (t *tool) preloaded() string {
 	return "/usr/lib/roce-" + strings.TrimSuffix(t.preload, ".c") + ".so"
 }
 
