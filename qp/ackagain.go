@@ -36,6 +36,7 @@ const maxAckRepeats = 6
 type repetition struct {
 	mayRepeat bool      // the peer was sent a NAK, and may still repeat what was executed
 	asked     bool      // a NAK was sent, and the peer has repeated nothing since
+	long      bool      // the latest request ended a message of several packets
 	repeats   uint8     // acknowledgements sent in this silence
 	until     bth.PSN   // when the peer sends requests behind this one, it will repeat nothing more
 	heard     mono.Time // when the peer sent a request last
@@ -86,7 +87,7 @@ func (s *responder) executedNext(now mono.Time) {
 func (q *QP) acknowledgeAgain(now mono.Time) {
 	s := &q.responder
 	l := s.learnt
-	if !l.mayRepeat || s.nakSent || l.repeats == maxAckRepeats {
+	if !l.mayRepeat || !l.long || s.nakSent || l.repeats == maxAckRepeats {
 		return
 	}
 	if due := l.silentUntil(); now.Before(due) {

@@ -210,12 +210,13 @@ func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 	if l.judge {
 		q.judge(psn, false)
 	}
+	l.long = endsLong(p.Info.Flags)
 	if v := q.execute(p); v != proceed {
 		q.dropHold()
 		q.refuse(v, psn)
 	} else if s.hold != nil {
 		q.drain(now, p)
-	} else if mayGoBack && endsLong(p.Info.Flags) {
+	} else if mayGoBack && l.long {
 		q.withholdEnd(psn, msn)
 	}
 	if l.mayRepeat {
@@ -252,7 +253,8 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 		if s.hold == nil {
 			return // executing it has failed the queue pair
 		}
-		if s.acked != acked && h.asked && endsLong(held.Info.Flags) {
+		s.learnt.long = endsLong(held.Info.Flags)
+		if s.acked != acked && h.asked && s.learnt.long {
 			q.withholdEnd(psn, msn)
 		}
 		h.advance(s.expect)
