@@ -182,6 +182,22 @@ func (r *caseRun) succeeded(s *started) error {
 	return nil
 }
 
+// peerFailed adds to the failure of a command what its peer failed with, if that has ended, too. The
+// peer's failure is often the cause.
+func (r *caseRun) peerFailed(err error, peer *started) error {
+	if peer.Running() {
+		return err
+	}
+	e, waitErr := r.wait(peer)
+	if waitErr != nil {
+		return err
+	}
+	if failed := peer.Failed(e); failed != nil {
+		return fmt.Errorf("%w\n%s: %w", err, peer.side.label(), failed)
+	}
+	return err
+}
+
 // sentInPlace is a counter of rocectl that is not zero.
 var sentInPlace = regexp.MustCompile(`(?m)^link_tx_in_place +\d`)
 
@@ -229,7 +245,7 @@ func (r *caseRun) transfer() error {
 		return r.oneLeaves(srv, cl)
 	}
 	if err := r.succeeded(cl); err != nil {
-		return err
+		return r.peerFailed(err, srv)
 	}
 	if r.tool.endless {
 		return nil

@@ -172,8 +172,8 @@ var (
 	atomicLat = perftest("atomic_lat", "", 200, 50, 8).quiet()
 
 	// An emulated guest serves one queue pair after the other. With perftest's own ACK timeout (-u 14) a queue pair
-	// that waits for the others uses up its retries within half a second.
-	sendBoth  = perftest("send_bw/bidirectional", "-b", 300, 0, 2000)
+	// that waits for the others, or for its own other direction, uses up its retries within half a second.
+	sendBoth  = perftest("send_bw/bidirectional", "-b -u 17", 300, 0, 2000)
 	writeBoth = perftest("write_bw/bidirectional", "-b -q 2 -u 17", 50, 0, 20000)
 
 	manyQPs   = perftest("send_bw/qp3", "-q 3 -u 17", 300, 0, 2000)
@@ -185,7 +185,7 @@ var (
 	sendUC    = perftest("send_bw/UC", "-c UC -t 4", 50, 0, 2000)
 	sendUD    = perftest("send_bw/UD", "-c UD -t 4", 50, 0, 1000)
 	writeUC   = perftest("write_lat/UC", "-c UC", 100, 0, 64)
-	splitting = perftest("write_bw/split", "-b", 100, 0, 20000).with(func(t *tool) {
+	splitting = perftest("write_bw/split", "-b -u 17", 100, 0, 20000).with(func(t *tool) {
 		t.oursArgs = append(t.oursArgs, "--split-writes")
 		t.absent = fmt.Sprintf("infiniband.bth.opcode == %d", bth.RCWriteFirst)
 	})
@@ -196,8 +196,8 @@ var (
 	perfOptions     = []*tool{managed, events, sendUC, sendUD, splitting}
 	perftestOptions = []*tool{manyQPs, sendBoth, writeBoth, allUD, timed, managed, lists, events, sendUC, sendUD, writeUC,
 		perftest("write_bw/qp3", "-q 3 -u 17", 100, 0, 20000),
-		perftest("read_bw/bidirectional", "-b", 50, 0, 20000),
-		perftest("atomic_bw/bidirectional", "-b", 300, 0, 8),
+		perftest("read_bw/bidirectional", "-b -u 17", 50, 0, 20000),
+		perftest("atomic_bw/bidirectional", "-b -u 17", 300, 0, 8),
 		perftest("send_lat/UD/all", "-a -c UD", 20, 0, 1024).unchecked(),
 		perftest("write_bw/rdma_cm", "-R", 100, 0, 20000).managed(),
 		perftest("read_bw/rdma_cm", "-R -b", 50, 0, 20000).managed(),
