@@ -64,7 +64,9 @@ func (s *Socket) Wait(d time.Duration) error {
 		d = pause
 	}
 	s.Sleeper.Sole(pause > 0)
-	if _, errno := s.Sleeper.Sleep(d, s.Starved.Load()); errno != 0 {
+	_, errno := s.Sleeper.Sleep(d, s.Starved.Load())
+	s.Reads.Slept()
+	if errno != 0 {
 		return s.Fail("wait", errno)
 	}
 	if s.Gate.Closed() {

@@ -21,9 +21,11 @@ const (
 	Most = 16
 
 	// A driver that has found the queue empty idleReads times in a row reads it only once in idleInterval calls of
-	// Recv, because each read is a system call.
+	// Recv, because each read is a system call. A call that has found no data either counts as a share of
+	// pollsPerCall: such calls are much shorter, and a program that polls for data makes many of them.
 	idleReads    = 64
 	idleInterval = 4
+	pollsPerCall = 8
 
 	// If a driver gets as many management datagrams as it requested, and has got data within the last dataTime, it does
 	// not read the management queue for pauseTime.
@@ -41,12 +43,13 @@ type Schedule struct {
 	begun   bool // this Recv has read the queue before the data
 	small   bool // that read has left the data little room
 	empty   int  // consecutive reads that found nothing
-	skipped int  // calls of Recv since the last read
+	skipped int  // calls of Recv since the last read, in shares of pollsPerCall
 	asked   int  // frames of the last Before or After
 
 	data   bool          // data came since dataAt was set
 	dataAt time.Duration // time of the last data, as of the last clock reading
 	paused atomic.Int64  // end of the pause, a time.Duration; 0: no pause
+	slept  atomic.Bool   // the driver has slept since the last Recv
 	now    func() time.Duration
 }
 
@@ -70,6 +73,27 @@ func (s *Schedule) Pause() time.Duration {
 		return 0
 	}
 	return left
+}
+
+// Slept notes that the driver has slept until one of its queues had something: the next Recv reads both. Any
+// goroutine may call it.
+func (s *Schedule) Slept() { s.slept.Store(true) }
+
+// DataOnly reports whether the driver reads only the data now, because the management queue was empty for long. The
+// driver then calls [Schedule.GotData] with the result instead of [Schedule.Recv]. This is the usual case of a program
+// that polls.
+func (s *Schedule) DataOnly() bool {
+	return s.empty >= idleReads && s.skipped < (idleInterval-1)*pollsPerCall && !s.owed && !s.begun && !s.slept.Load()
+}
+
+// GotData notes that the driver has read the data only, and got n packets for room frames.
+func (s *Schedule) GotData(n, room int) {
+	if n == 0 {
+		s.skipped++
+		return
+	}
+	s.skipped += pollsPerCall
+	s.data, s.owed = true, n == room
 }
 
 // Recv implements link.Port's Recv with two functions that fill frames: data from the data queue, mads from the
@@ -125,10 +149,6 @@ func (s *Schedule) After(left int) int {
 		s.owed = true
 		return 0
 	}
-	if s.empty >= idleReads && s.skipped < idleInterval-1 {
-		s.skipped++
-		return 0
-	}
 	if s.Pause() > 0 {
 		return 0
 	}
@@ -139,6 +159,9 @@ func (s *Schedule) After(left int) int {
 // Read notes that the driver has read n datagrams from the management queue.
 func (s *Schedule) Read(n int) {
 	s.owed, s.skipped = false, 0
+	if s.slept.Load() {
+		s.slept.Store(false)
+	}
 	if n == 0 {
 		s.empty++
 		return

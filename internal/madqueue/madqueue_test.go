@@ -66,27 +66,46 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestIdle: the driver reads an empty queue rarely, and one that was not empty at once.
+// TestIdle: the driver reads an empty queue rarely, and one that was not empty at once. A driver that is polled in vain
+// reads an empty queue more rarely than one that finds data, and at once after it has slept.
 func TestIdle(t *testing.T) {
-	var s Schedule
-	reads := func(calls int) (n int) {
-		for range calls {
-			if s.After(128) > 0 {
-				s.Read(0)
-				n++
+	for _, test := range []struct {
+		data    int // packets in each call
+		between int // calls between two reads
+	}{{0, (idleInterval - 1) * pollsPerCall}, {1, idleInterval - 1}} {
+		var s Schedule
+		found := 0
+		fr := make([]link.Frame, 128)
+		reads := func(calls int) (n int) {
+			for range calls {
+				if s.DataOnly() {
+					s.GotData(test.data, len(fr))
+					continue
+				}
+				s.Recv(fr, func([]link.Frame) (int, error) { return test.data, nil }, func([]link.Frame) (int, error) { n++; return found, nil })
+			}
+			return n
+		}
+		want := func(calls, want int, when string) {
+			t.Helper()
+			if n := reads(calls); n != want {
+				t.Errorf("%d packets in each call, %s: %d of %d calls read the queue, want %d", test.data, when, n, calls, want)
 			}
 		}
-		return n
-	}
-	if n := reads(idleReads); n != idleReads {
-		t.Errorf("%d of the first %d calls read", n, idleReads)
-	}
-	if n := reads(100 * idleInterval); n != 100 {
-		t.Errorf("%d of %d calls read an idle queue, want 100", n, 100*idleInterval)
-	}
-	s.Read(1)
-	if n := reads(idleReads); n != idleReads {
-		t.Errorf("%d of %d calls read after a datagram", n, idleReads)
+		want(idleReads, idleReads, "at first")
+		for range 3 {
+			want(test.between, 0, "idle")
+			want(1, 1, "idle for long")
+		}
+		s.Slept()
+		want(1, 1, "after a sleep")
+		want(test.between, 0, "behind that")
+		found = 1
+		want(1, 1, "with a datagram")
+		found = 0
+		want(idleReads, idleReads, "behind a datagram")
+		s.GotData(len(fr), len(fr))
+		want(1, 1, "with a full batch of data")
 	}
 }
 

@@ -94,9 +94,12 @@ func (s *Shard) forwardShared(f *link.Frame, from origin) {
 	}
 }
 
+// hasInbox reports whether other shards or processes may forward packets to this one.
+func (s *Shard) hasInbox() bool { return len(s.nic.shards) > 1 || s.nic.shared != nil }
+
 // drainInbox handles the packets that other shards forwarded.
 func (s *Shard) drainInbox(now mono.Time) int {
-	if len(s.nic.shards) == 1 && s.nic.shared == nil {
+	if !s.hasInbox() {
 		return 0
 	}
 	in := &s.inbox

@@ -38,13 +38,11 @@ func (s *Shard) noteError(err error) {
 	}
 }
 
-// noteReceive records the result of a receive.
+// noteReceive records the result of a receive that failed, or of the first one that has not failed since.
 func (s *Shard) noteReceive(now mono.Time, err error) {
 	h := &s.health
 	if err == nil {
-		if h.failing.Load() {
-			s.noteRecovery()
-		}
+		s.noteRecovery()
 		return
 	}
 	before := h.errors

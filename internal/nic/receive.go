@@ -3,6 +3,7 @@ package nic
 import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
 )
@@ -96,14 +97,21 @@ func (o origin) checked() origin {
 // address of the device cannot: packets of the device to itself do not reach the network, so
 // the source is forged, or another host has the same address. A multicast, broadcast or zero
 // address cannot be a source either.
-func (n *NIC) foreign(g *bth.GID) bool {
-	return !n.routes.IsLocal(g) && !g.IsMulticast() && *g != (bth.GID{}) && *g != anyIPv4 && *g != allIPv4
+func foreign(local *route.GIDTable, g *bth.GID) bool {
+	return !local.Has(g) && !g.IsMulticast() && *g != (bth.GID{}) && *g != anyIPv4 && *g != allIPv4
 }
 
 var (
 	anyIPv4 = bth.GID{10: 0xFF, 11: 0xFF}
 	allIPv4 = bth.GID{10: 0xFF, 11: 0xFF, 12: 0xFF, 13: 0xFF, 14: 0xFF, 15: 0xFF}
 )
+
+// addresses are those of a packet from the network that were right for a device with the GIDs local. The next
+// packet usually has the same.
+type addresses struct {
+	src, dst bth.GID
+	local    *route.GIDTable
+}
 
 // Add adds the counters of another shard.
 func (c *Drops) Add(o *Drops) {
@@ -132,17 +140,23 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		s.drops.NotForUs++
 		return nil
 	}
-	if (from == fromPort || from == fromStray) && !d.foreign(&p.Src) {
-		s.drops.NotForUs++
-		return nil
-	}
-	if !d.routes.IsLocal(&p.Dst) {
-		if g := d.groups.byGID[p.Dst]; g != nil {
-			s.receiveMulticast(now, g, f, l, from)
-		} else {
+	if local := d.routes.GIDs(); p.Src != s.accepted.src || p.Dst != s.accepted.dst || local != s.accepted.local {
+		checksSource := from == fromPort || from == fromStray
+		if checksSource && !foreign(local, &p.Src) {
 			s.drops.NotForUs++
+			return nil
 		}
-		return nil
+		if !local.Has(&p.Dst) {
+			if g := d.groups.byGID[p.Dst]; g != nil {
+				s.receiveMulticast(now, g, f, l, from)
+			} else {
+				s.drops.NotForUs++
+			}
+			return nil
+		}
+		if checksSource {
+			s.accepted = addresses{p.Src, p.Dst, local}
+		}
 	}
 	n := p.DestQPN()
 	var q *QP

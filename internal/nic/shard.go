@@ -30,6 +30,7 @@ type Shard struct {
 	frames   [link.Batch]link.Frame
 	packet   frame.Packet
 	flows    frame.Flows
+	accepted addresses // of a packet from the network
 	counters qp.Counters
 	repair   *qp.Repair // of the queue pairs; nil: go-back-N
 	drops    Drops
@@ -209,26 +210,36 @@ func (s *Shard) batch() int {
 // handled items.
 func (s *Shard) work(now mono.Time) int {
 	n, err := s.port.Recv(s.frames[:])
-	s.noteReceive(now, err)
-	strange := s.strange()
-	var received span
-	if n > 0 {
-		received = begin(regionReceive, &s.counters)
+	if err != nil || s.health.failing.Load() {
+		s.noteReceive(now, err)
 	}
-	s.receiveAll(now, s.frames[:n])
-	received.end(&s.counters)
-	n += s.drainInbox(now)
+	if n > 0 || s.hasInbox() {
+		n = s.handleBatch(now, s.frames[:n])
+	}
 	if s.upToDate(now, n) {
 		n += s.expire(now)
-	}
-	if k := s.strange() - strange; k > 0 {
-		s.noteStrange(now, k)
 	}
 	if s.unfinished() {
 		n++
 	}
 	if n > 0 {
 		s.busyAt = now
+	}
+	return n
+}
+
+// handleBatch handles packets from the port and those from other shards and processes. It returns their number.
+func (s *Shard) handleBatch(now mono.Time, frames []link.Frame) int {
+	strange := s.strange()
+	var received span
+	if len(frames) > 0 {
+		received = begin(regionReceive, &s.counters)
+	}
+	s.receiveAll(now, frames)
+	received.end(&s.counters)
+	n := len(frames) + s.drainInbox(now)
+	if k := s.strange() - strange; k > 0 {
+		s.noteStrange(now, k)
 	}
 	return n
 }
@@ -304,13 +315,19 @@ func (s *Shard) finish(now mono.Time) {
 	s.conclude(now)
 }
 
-// conclude is finish without sending.
+// conclude is finish without sending. The conditions spare a poll that finds nothing some calls.
 func (s *Shard) conclude(now mono.Time) {
-	s.runLoopback(now)
+	if s.loop.waiting() || s.out != nil {
+		s.runLoopback(now)
+	}
 	if s.qp1.collect {
 		s.collectQP1()
 	}
-	s.wake()
-	s.makeCalls()
+	if s.asleepUntil != 0 {
+		s.wake()
+	}
+	if len(s.calls.waiting) > 0 || s.calls.left {
+		s.makeCalls()
+	}
 	s.mu.Unlock()
 }

@@ -83,6 +83,11 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	if p.mads == nil {
 		return p.recv(fr)
 	}
+	if p.Reads.DataOnly() {
+		n, err = p.recv(fr)
+		p.Reads.GotData(n, len(fr))
+		return n, err
+	}
 	return p.Reads.Recv(fr, p.recv, p.mads.recv)
 }
 

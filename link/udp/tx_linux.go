@@ -74,6 +74,7 @@ type tx struct {
 	undivided bool // one process has all queue pairs at dest
 
 	spread share.Spread // of the queue pairs at dest
+	recent share.Dest   // of the first packet of the last message
 
 	lent    []byte
 	appends bool // lent continues the open message
@@ -233,7 +234,10 @@ func (t *tx) apartFor(a, b uint8) bool {
 func (t *tx) begin(at, n int) {
 	m := &t.queue[t.queued]
 	m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = at, at+n, n, 1, false, 0, t.path, t.dest
-	m.dest = share.DestOf(t.lent)
+	if !t.recent.Is(t.lent) {
+		t.recent = share.DestOf(t.lent)
+	}
+	m.dest = t.recent
 	t.queued++
 	t.open = n > 0 && !t.alone && m.dest.Part != share.ManagementPart
 	t.tail = (m.end + alignment - 1) &^ (alignment - 1)
