@@ -10,7 +10,8 @@ import (
 // rang the doorbell, the answers would cost a system call each, and their acknowledgements one more. So the
 // background goroutine lets the goroutines that it woke run before it sends acknowledgements, and defers their posts
 // until the last of them has posted. All packets then leave together, at the latest when the background goroutine
-// continues.
+// continues. If a batch wakes only one goroutine, the acknowledgement leaves at once: a peer that sleeps is then awake
+// when the answer comes.
 //
 // A goroutine that computes before it posts would delay the posts of others. So the shard defers posts
 // only if woken goroutines have been prompt lately.
@@ -52,13 +53,13 @@ func (g *gather) resumed(now mono.Time) {
 }
 
 // handled ends a batch of the background goroutine. woke tells whether the batch has woken goroutines, waits
-// whether the batch's packets wait for their posts.
+// whether the batch's packets wait for the posts of several.
 func (g *gather) handled(now mono.Time) (woke, waits bool) {
 	g.due, g.woken = g.woken, 0
 	if g.due > 0 {
 		g.limit = now.Add(time.Duration(1+g.due) * promptTime)
 	}
-	return g.due > 0, g.due > 0 && g.score >= gatherScore
+	return g.due > 0, g.due > 1 && g.score >= gatherScore
 }
 
 // posted records a post. It reports whether the post waits for those of other woken goroutines.

@@ -32,7 +32,7 @@ func TestGather(t *testing.T) {
 		{"nothing is known", nil, prompt, false, 0},
 		{"prompt", repeat(gatherScore, prompt), prompt, true, 2},
 		{"not for long enough", repeat(gatherScore-1, prompt), prompt, false, 0},
-		{"one goroutine", repeat(maxScore, prompt), batch{woken: 1, posts: 1}, true, 0},
+		{"one goroutine", repeat(maxScore, prompt), batch{woken: 1, posts: 1}, false, 0},
 		{"fewer posts than goroutines", repeat(maxScore, prompt), batch{woken: 3, posts: 1}, true, 1},
 		{"more posts than goroutines", repeat(maxScore, prompt), batch{woken: 2, posts: 5}, true, 1},
 		{"posts of others", repeat(maxScore, prompt), batch{posts: 5}, false, 0},
