@@ -22,11 +22,13 @@ import (
 //     repeat that message because of a NAK: see withholdEnd. This makes the case rare, but a
 //     network that reorders or duplicates packets can mislead the responder.
 //   - After a NAK, when the peer is silent for a while, the responder acknowledges the latest
-//     request again, and a few times more, each after a longer silence. The first of
-//     these acknowledgements that arrives ends the wait of rxe.
+//     message again if it has several packets, and a few times more, each after a longer silence.
+//     The first of these acknowledgements that arrives ends the wait of rxe.
 //
 // Any other requester takes these for copies of an acknowledgement, which the network could have
-// made, and ignores them (IBTA 9.7.5.1).
+// made, and ignores them (IBTA 9.7.5.1). But rxe does not expect an old acknowledgement between two
+// packets of the answer to a READ: it waits for ever, for another reason. A path that reorders packets
+// may bring one there, so no message of a single packet is acknowledged again.
 
 // maxAckRepeats is how many acknowledgements follow a silence. Each comes after four times the
 // silence of the one before, the last after a quarter of a second.
@@ -83,7 +85,7 @@ func (s *responder) executedNext(now mono.Time) {
 
 // acknowledgeAgain handles the end of a silence: the responder acknowledges the latest request
 // again. It does not if it waits for a request that it has refused, or if the latest request was
-// a READ or atomic: then the timer of rxe runs.
+// a READ, an atomic or a message of one packet: then the timer of rxe runs.
 func (q *QP) acknowledgeAgain(now mono.Time) {
 	s := &q.responder
 	l := s.learnt
