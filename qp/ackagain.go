@@ -38,7 +38,7 @@ const maxAckRepeats = 6
 type repetition struct {
 	mayRepeat bool      // the peer was sent a NAK, and may still repeat what was executed
 	asked     bool      // a NAK was sent, and the peer has repeated nothing since
-	long      bool      // the latest request ended a message of several packets
+	long      bool      // the latest executed request ended a message of several packets, and none was refused since
 	repeats   uint8     // acknowledgements sent in this silence
 	until     bth.PSN   // when the peer sends requests behind this one, it will repeat nothing more
 	heard     mono.Time // when the peer sent a request last
@@ -74,6 +74,14 @@ func (q *QP) sawRepetition(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	}
 }
 
+// waitForSilence is hear for a request behind a gap without a hold. A stranger can forge one, so it does not keep the
+// responder from acknowledging again.
+func (s *responder) waitForSilence(now mono.Time) {
+	if s.learnt != nil && s.learnt.mayRepeat {
+		s.hear(now)
+	}
+}
+
 // executedNext notes that a request was executed while the peer may still repeat earlier ones.
 func (s *responder) executedNext(now mono.Time) {
 	if l := s.learnt; l.until.Less(s.expect) {
@@ -89,7 +97,7 @@ func (s *responder) executedNext(now mono.Time) {
 func (q *QP) acknowledgeAgain(now mono.Time) {
 	s := &q.responder
 	l := s.learnt
-	if !l.mayRepeat || !l.long || s.nakSent || l.repeats == maxAckRepeats {
+	if !l.mayRepeat || !l.long || l.repeats == maxAckRepeats {
 		return
 	}
 	if due := l.silentUntil(); now.Before(due) {

@@ -87,7 +87,7 @@ func (q *QP) sawAhead(now mono.Time, p *frame.Packet, psn bth.PSN, again bool) {
 	}
 	g.behind++
 	if g.naks == 0 && s.learnt.nakDelay == 0 {
-		s.gapDue = now.Add(silence) // the peer is sending; it may still send the missing request
+		s.gapDue = min(now.Add(silence), g.openTill) // the peer is sending; it may still send the missing request
 	}
 	repeat := int32(ackEvery)
 	if s.learnt.score > 0 {
@@ -213,7 +213,7 @@ func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
 		return
 	}
 	if h := q.responder.hold; h != nil && h.naks == 0 && l.nakDelay == 0 {
-		q.responder.gapDue = now.Add(silence)
+		q.responder.gapDue = min(now.Add(silence), h.openTill)
 	}
 	if psn != l.last {
 		q.judge(psn, true)
@@ -241,12 +241,12 @@ func (q *QP) gapTimeout(now mono.Time) {
 		q.acknowledgeAgain(now)
 		return
 	}
+	s.gapDue = s.hold.openTill
+	if s.hold.naks == 0 { // also if the hold ends now: the caller may be late, and copies of old requests delay the NAK
+		q.nakGap(now, s.expect)
+	}
 	if !now.Before(s.hold.openTill) {
 		q.dropHold()
-		return
-	}
-	s.gapDue = s.hold.openTill
-	if s.hold.naks == 0 {
-		q.nakGap(now, s.expect)
+		s.waitForSilence(now)
 	}
 }

@@ -163,8 +163,9 @@ func (q *QP) handleAhead(now mono.Time, p *frame.Packet, psn bth.PSN, d int32) b
 	}
 	h := q.responder.hold
 	again := h.at(psn) != nil
-	if !again && p.Info.Flags&bth.Read != 0 && q.responder.learnt.score <= -maxScore {
-		// A peer that goes back asks again for everything: it would get all responses twice.
+	if l := q.responder.learnt; !again && p.Info.Flags&bth.Read != 0 && l.score <= -maxScore && l.nakDelay == 0 {
+		// A peer that goes back asks again for everything: it would get all responses twice. If the missing request may
+		// only be late, there may be no NAK, and then the peer does not go back.
 		again = psn.Less(h.top)
 	} else if !again {
 		if !h.put(psn, p.Data) {
@@ -210,11 +211,10 @@ func (q *QP) executeAndDrain(now mono.Time, p *frame.Packet) {
 	if l.judge {
 		q.judge(psn, false)
 	}
-	l.long = endsLong(p.Info.Flags)
 	if v := q.execute(p); v != proceed {
 		q.dropHold()
 		q.refuse(v, psn)
-	} else if s.hold != nil {
+	} else if l.long = endsLong(p.Info.Flags); s.hold != nil {
 		q.drain(now, p)
 	} else if mayGoBack && l.long {
 		q.withholdEnd(psn, msn)
@@ -276,9 +276,13 @@ func (q *QP) drain(now mono.Time, p *frame.Packet) {
 // Without a NAK the requester does not go back, and nothing is withheld.
 
 // withholdEnd notes that psn must not be acknowledged yet: it is the end of a message that was executed. msn is the
-// number of messages before it.
+// number of messages before it. If the peer has sent so much since the last NAK that it repeats nothing because of it,
+// withholdEnd does nothing: then no timer would end the wait, either.
 func (q *QP) withholdEnd(psn bth.PSN, msn bth.MSN) {
 	s := &q.responder
+	if l := s.learnt; !l.mayRepeat || !psn.Less(l.until) {
+		return
+	}
 	s.withheld, s.acked = true, psn.Add(-1)
 	if t := s.answers.lastAck(); t != nil && t.psn == psn {
 		t.psn, t.msn = s.acked, msn

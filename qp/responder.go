@@ -141,6 +141,7 @@ func (q *QP) handleRequest(now mono.Time, p *frame.Packet) {
 		if q.handleAhead(now, p, psn, d) {
 			return
 		}
+		s.waitForSilence(now)
 		// If the requester has gone back and skips the packet again, the packet was lost again.
 		again := s.nakSent && psn.Less(s.ahead)
 		s.ahead = psn
@@ -185,6 +186,9 @@ func (q *QP) refuse(v verdict, psn bth.PSN) {
 		q.cnt.DupDropped++
 		return
 	case notReady:
+		if s.learnt != nil {
+			s.learnt.long = false // the NAK acknowledges all before it, and the peer waits
+		}
 		s.nakSent, s.ahead, s.nakLeft = true, psn, 0
 		q.queueNAK(bth.RNR(s.minRNR), psn)
 		return
