@@ -16,7 +16,7 @@ import (
 //
 // A responder that drops seldom causes this: it acknowledges a message when it has received the
 // repetition. A responder that holds may have executed the whole message before the requester
-// repeats it. Two rules keep rxe from waiting for ever:
+// repeats it. Two rules make this rare:
 //
 //   - The responder does not acknowledge the end of a message while the requester may still
 //     repeat that message because of a NAK: see withholdEnd. This makes the case rare, but a
