@@ -166,6 +166,7 @@ type datagram struct {
 	pairs               []*pair
 	inbox               []arrived // from first on
 	first               int
+	taken               int   // datagrams that the program has taken since the queue pairs were polled
 	copied              int   // entries of the inbox that came over UDP
 	drops               int64 // datagrams that were dropped: invalid ones, and valid ones without room
 }
@@ -250,23 +251,44 @@ func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error)
 	return n, from, nil
 }
 
+// pollEvery is how many datagrams the program takes from the inbox before the queue pairs are polled again, although
+// the inbox is not empty. Without this bound a stranger that keeps the inbox filled, over UDP or through one queue
+// pair, would keep all datagrams of the other queue pairs from the program.
+const pollEvery = 32
+
 // arrivals reports whether the inbox has a datagram. If it has none, all queue pairs will signal the next one. The
 // caller has locked the socket.
 func (s *datagram) arrivals() bool {
-	for _, arm := range []bool{false, true} {
-		for i := 0; i < len(s.pairs) && len(s.inbox) == s.first; i++ {
-			if !arm || s.pairs[i].arm() {
-				s.poll(s.pairs[i])
-			}
+	if len(s.inbox) > s.first && s.taken < pollEvery {
+		return true
+	}
+	s.taken = 0
+	for _, q := range s.pairs {
+		s.poll(q)
+	}
+	for i := 0; i < len(s.pairs) && len(s.inbox) == s.first; i++ {
+		if s.pairs[i].arm() {
+			s.poll(s.pairs[i])
 		}
 	}
 	return len(s.inbox) > s.first
+}
+
+// put appends a datagram to the inbox. The caller has locked the socket.
+func (s *datagram) put(a arrived) {
+	if s.first > len(s.inbox)/2 { // otherwise an inbox that is never empty would grow with each datagram
+		n := copy(s.inbox, s.inbox[s.first:])
+		clear(s.inbox[n:])
+		s.inbox, s.first = s.inbox[:n], 0
+	}
+	s.inbox = append(s.inbox, a)
 }
 
 // drop removes the oldest datagram from the inbox. The caller has locked the socket.
 func (s *datagram) drop() {
 	oldest := s.inbox[s.first]
 	s.inbox[s.first] = arrived{}
+	s.taken++
 	if s.first++; s.first == len(s.inbox) {
 		s.inbox, s.first = s.inbox[:0], 0
 	}

@@ -191,7 +191,7 @@ func (s *datagram) complete(q *pair, wc *roce.WC) {
 	if from = unmapped(from); from.Addr().IsLinkLocalUnicast() {
 		from = netip.AddrPortFrom(from.Addr().WithZone(q.local.Addr().Zone()), from.Port())
 	}
-	s.inbox = append(s.inbox, arrived{pair: q, slot: slot, data: message[length:], from: from})
+	s.put(arrived{pair: q, slot: slot, data: message[length:], from: from})
 }
 
 // drain waits a moment until sent datagrams have left.

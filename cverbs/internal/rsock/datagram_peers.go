@@ -113,7 +113,7 @@ func (s *datagram) deliver(data []byte, from netip.AddrPort) {
 		s.drops++
 		return
 	}
-	s.inbox = append(s.inbox, arrived{data: slices.Clone(data), from: from})
+	s.put(arrived{data: slices.Clone(data), from: from})
 	s.copied++
 	s.in.set()
 }

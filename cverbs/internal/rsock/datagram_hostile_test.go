@@ -1,0 +1,53 @@
+package rsock
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// strange delivers data as if a stranger had sent it over UDP.
+func (s *dg) strange(data string) {
+	s.t.Helper()
+	d := s.state()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deliver([]byte(data), netip.MustParseAddrPort(localNo+":9"))
+}
+
+// A program that is always behind by a datagram does not make the inbox grow.
+func TestDatagramInboxIsBounded(t *testing.T) {
+	_, b := twoDatagrams(t)
+	const taken = 20000
+	b.strange("x")
+	for range taken {
+		b.strange("x")
+		want(t, "Recv", second(b.Recv(b.h, nil, false)), nil)
+	}
+	if room := cap(b.state().inbox); room > defaultDepth {
+		t.Errorf("after %d datagrams the inbox of one datagram has room for %d", taken, room)
+	}
+}
+
+// A stranger who sends so much over UDP that there is always a datagram does not keep those of the queue pair from
+// the program.
+func TestDatagramFloodOverUDP(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	a.send([]byte("peer"), &b.addr)
+	b.strange("flood")
+	p := make([]byte, maxMessage)
+	for end := time.Now().Add(patience); ; {
+		b.strange("flood")
+		n, from, err := b.Recv(b.h, p, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(p[:n]) == "peer" && from == a.addr {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the datagram of the queue pair did not come")
+		}
+	}
+}
