@@ -51,3 +51,44 @@ func TestDatagramFloodOverUDP(t *testing.T) {
 		}
 	}
 }
+
+// A host cannot send with the address of another one: a queue pair's message must come from the address that its
+// header names.
+func TestDatagramForgedSource(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	for i, forged := range []string{localNo + ":7", "[fd00::1]:7", "[::ffff:127.0.0.9]:7", "0.0.0.0:7", b.addr.AddrPort().String()} {
+		a.post(append(appendSource(nil, netip.MustParseAddrPort(forged)), "forged"...), b)
+		for end := time.Now().Add(patience); must[int64](t)(b.Option(b.h, Drops)) != int64(i+1); {
+			if b.ready() {
+				data, from := b.recv()
+				t.Fatalf("%q came as from %v", data, from.AddrPort())
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the message of %s was not counted", forged)
+			}
+		}
+	}
+	exchange(t, a, b)
+}
+
+// A connected socket gets the datagrams of its peer only, also through its queue pair.
+func TestDatagramConnectedToAnother(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	other := a.addr
+	other.Port++
+	want(t, "Connect", b.Connect(b.h, &other), nil)
+	a.send([]byte("x"), &b.addr)
+	for end := time.Now().Add(patience); must[int64](t)(b.Option(b.h, Drops)) != 1; {
+		if b.ready() {
+			data, from := b.recv()
+			t.Fatalf("%q came from %v", data, from.AddrPort())
+		}
+		if time.Now().After(end) {
+			t.Fatal("the datagram was not counted")
+		}
+	}
+	want(t, "Connect", b.Connect(b.h, &a.addr), nil)
+	exchange(t, a, b)
+}

@@ -178,18 +178,25 @@ func (s *datagram) complete(q *pair, wc *roce.WC) {
 	if wc.Status != roce.StatusSuccess { // the queue pair has ended
 		return
 	}
-	message := q.memory[q.recvAt(slot):][roce.GRHLen:max(roce.GRHLen, int(wc.ByteLen))]
+	area := q.memory[q.recvAt(slot):][:max(roce.GRHLen, int(wc.ByteLen))]
+	message := area[roce.GRHLen:]
 	from, length, ok := parseSource(message)
-	if from.Addr().Unmap().Is4() != q.local.Addr().Is4() {
+	switch plain := from.Addr().Unmap(); {
+	case plain.Is4() != q.local.Addr().Is4():
 		ok = false // the program could not represent this address
+	case plain != sender(area, wc.IPv4):
+		ok = false // a host that uses the address of another one
+	}
+	if from = unmapped(from); from.Addr().IsLinkLocalUnicast() {
+		from = netip.AddrPortFrom(from.Addr().WithZone(q.local.Addr().Zone()), from.Port())
+	}
+	if s.connected.IsValid() && from != s.connected {
+		ok = false // the kernel does the same for the UDP socket
 	}
 	if !ok || s.readShut {
 		s.drops++
 		q.postRecv(slot)
 		return
-	}
-	if from = unmapped(from); from.Addr().IsLinkLocalUnicast() {
-		from = netip.AddrPortFrom(from.Addr().WithZone(q.local.Addr().Zone()), from.Port())
 	}
 	s.put(arrived{pair: q, slot: slot, data: message[length:], from: from})
 }

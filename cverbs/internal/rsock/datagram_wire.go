@@ -89,8 +89,16 @@ func appendSource(b []byte, source netip.AddrPort) []byte {
 	return append(b, source.Addr().AsSlice()...)
 }
 
+// sender returns the source address of the IP header in front of a received message.
+func sender(area []byte, v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte(area[roce.GRHLen-8:]))
+	}
+	return netip.AddrFrom16([16]byte(area[8:])).Unmap()
+}
+
 // parseSource parses the source header of a message and returns its length. It returns false for a message that no
-// rsocket has sent. Any host can send a message with any source, as with UDP.
+// rsocket has sent. Any host can write any source there: the caller compares it with the IP header.
 func parseSource(b []byte) (source netip.AddrPort, length int, ok bool) {
 	var addr netip.Addr
 	switch {
