@@ -75,7 +75,7 @@ func (a *Datagrams) Send(h abi.Handle, p []byte, to *abi.CMAddr) (int, error) {
 }
 
 // Recv is rrecvfrom with MSG_DONTWAIT, and with MSG_PEEK if peek is set. n is the length of the datagram, which may
-// be longer than p. After Shutdown of this direction n is 0.
+// be longer than p. After Shutdown of this direction n is 0 if there is no datagram.
 func (a *Datagrams) Recv(h abi.Handle, p []byte, peek bool) (n int, from abi.CMAddr, err error) {
 	s, err := a.find(h)
 	if err != nil {
@@ -88,7 +88,8 @@ func (a *Datagrams) Recv(h abi.Handle, p []byte, peek bool) (n int, from abi.CMA
 	return n, from, err
 }
 
-// Shutdown is rshutdown. As for UDP sockets, ENOTCONN: the socket is not connected.
+// Shutdown is rshutdown. As for UDP sockets, ENOTCONN: the socket is not connected. It is shut down nevertheless: that
+// is how a thread wakes another one that waits for a datagram.
 func (a *Datagrams) Shutdown(h abi.Handle, how int) error {
 	s, err := a.find(h)
 	if err != nil {
@@ -99,13 +100,13 @@ func (a *Datagrams) Shutdown(h abi.Handle, how int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.connected.IsValid() {
-		return syscall.ENOTCONN
-	}
 	s.readShut = s.readShut || how != shutWrite
 	s.writeShut = s.writeShut || how != shutRead
 	s.in.set()
 	s.out.set()
+	if !s.connected.IsValid() {
+		return syscall.ENOTCONN
+	}
 	return nil
 }
 
@@ -237,9 +238,10 @@ func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error)
 	switch {
 	case s.closed:
 		return 0, from, syscall.EBADF
+	case s.arrivals():
 	case s.readShut:
 		return 0, from, nil
-	case !s.arrivals():
+	default:
 		return 0, from, syscall.EAGAIN
 	}
 	oldest := &s.inbox[s.first]

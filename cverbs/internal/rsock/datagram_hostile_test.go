@@ -2,6 +2,7 @@ package rsock
 
 import (
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -70,6 +71,31 @@ func TestDatagramForgedSource(t *testing.T) {
 		}
 	}
 	exchange(t, a, b)
+}
+
+// As in Linux, a socket that does not read any more keeps what has come, and shutdown wakes a thread that waits even
+// if the socket is not connected.
+func TestDatagramShutdownKeepsData(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	want(t, "Recv", second(b.Recv(b.h, nil, false)), syscall.EAGAIN)
+	want(t, "Shutdown", b.Shutdown(b.h, shutRead), syscall.ENOTCONN)
+	if !readable(b.in) {
+		t.Error("a thread that waits for a datagram sleeps on")
+	}
+	a.send([]byte("x"), &b.addr)
+	for end := time.Now().Add(patience); ; {
+		p := make([]byte, 9)
+		n, _, err := b.Recv(b.h, p, false)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("no datagram came: %v", err)
+		}
+		if n == 1 {
+			break // before that: 0, as at the end of a file
+		}
+	}
+	want(t, "Shutdown", b.Shutdown(b.h, shutWrite), syscall.ENOTCONN)
+	want(t, "Send", second2(b.Send(b.h, nil, &a.addr)), syscall.EPIPE)
 }
 
 // A connected socket gets the datagrams of its peer only, also through its queue pair.

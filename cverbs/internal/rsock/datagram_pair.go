@@ -193,7 +193,7 @@ func (s *datagram) complete(q *pair, wc *roce.WC) {
 	if s.connected.IsValid() && from != s.connected {
 		ok = false // the kernel does the same for the UDP socket
 	}
-	if !ok || s.readShut {
+	if !ok {
 		s.drops++
 		q.postRecv(slot)
 		return

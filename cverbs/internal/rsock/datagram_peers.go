@@ -109,7 +109,7 @@ func (s *datagram) datagram(b []byte, from netip.AddrPort) {
 
 // deliver copies data that came over UDP to the inbox. The limit is that of the receive buffers of a queue pair.
 func (s *datagram) deliver(data []byte, from netip.AddrPort) {
-	if _, limit := s.options.depths(); s.copied >= limit || s.readShut {
+	if _, limit := s.options.depths(); s.copied >= limit {
 		s.drops++
 		return
 	}
