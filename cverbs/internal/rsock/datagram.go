@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/cverbs/internal/abi"
 	"github.com/goroce/roce/cverbs/internal/handle"
@@ -153,6 +154,7 @@ type datagram struct {
 	v6      bool
 	in, out signal
 	udp     *udpSocket
+	now     func() time.Time
 	ctx     context.Context // ended by close
 	stop    context.CancelFunc
 	running sync.WaitGroup // goroutines
@@ -186,14 +188,15 @@ func newDatagram(host *rdmacm.Host, v6 bool, in, out, udp int) (*datagram, error
 	if err != nil {
 		return nil, err
 	}
-	s := &datagram{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, udp: u, options: defaultDatagramOptions(), peers: newPeers()}
+	s := &datagram{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, udp: u, now: time.Now,
+		options: defaultDatagramOptions(), peers: newPeers()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.running.Go(s.serve)
 	return s, nil
 }
 
 // send sends a datagram through the queue pair if that of the peer is known, and over UDP otherwise. A message that
-// is longer than the MTU travels over UDP, too, which fragments it.
+// is longer than the MTU travels over UDP, too, which fragments it, and so does one to a peer that has been silent.
 func (s *datagram) send(p []byte, to netip.AddrPort) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +219,7 @@ func (s *datagram) send(p []byte, to netip.AddrPort) (int, error) {
 	if err != nil {
 		return 0, failure(err)
 	}
-	if peer.ah == nil || !peer.pair.fits(len(p)) {
+	if peer.ah == nil || !peer.pair.fits(len(p)) || s.silent(peer) {
 		if err := s.udp.send(peer.pair.header(opData), p, to, s.v6); err != nil {
 			return 0, err
 		}

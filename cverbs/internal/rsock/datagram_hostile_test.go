@@ -2,9 +2,13 @@ package rsock
 
 import (
 	"net/netip"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
 // strange delivers data as if a stranger had sent it over UDP.
@@ -96,6 +100,85 @@ func TestDatagramShutdownKeepsData(t *testing.T) {
 	}
 	want(t, "Shutdown", b.Shutdown(b.h, shutWrite), syscall.ENOTCONN)
 	want(t, "Send", second2(b.Send(b.h, nil, &a.addr)), syscall.EPIPE)
+}
+
+// again closes a socket and makes another one with its address and port, as a program does that has ended and begins
+// again.
+func (s *dg) again() *dg {
+	s.t.Helper()
+	want(s.t, "Close", s.Close(s.h), nil)
+	in, out := descriptors(s.t)
+	n := &dg{s.Datagrams, s.t, must[abi.Handle](s.t)(s.Create(false, in, out, s.udp)), in, out, s.udp, s.addr}
+	s.t.Cleanup(func() { n.Close(n.h) })
+	return n
+}
+
+// A peer that comes back with another queue pair is served even while strangers keep the socket from finding routes.
+func TestDatagramPeerComesBackAmongStrangers(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	d := a.state()
+	d.mu.Lock()
+	d.resolving += maxResolving
+	d.mu.Unlock()
+	b = b.again()
+	b.send([]byte("back"), &a.addr)
+	if data, from := a.recv(); string(data) != "back" || from != b.addr {
+		t.Fatalf("%q from %v came", data, from.AddrPort())
+	}
+	a.send([]byte("answer"), &b.addr)
+	if data, from := b.recv(); string(data) != "answer" || from != a.addr {
+		t.Fatalf("%q from %v came", data, from.AddrPort())
+	}
+	d.mu.Lock()
+	d.resolving -= maxResolving
+	d.mu.Unlock()
+	exchange(t, a, b)
+}
+
+// knownQPN returns the number of a peer's queue pair, as far as a socket knows.
+func (s *dg) knownQPN(to *dg) roce.QPN {
+	s.t.Helper()
+	d := s.state()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peers.known[to.addr.AddrPort()].qpn
+}
+
+// A peer that comes back with another queue pair is served, although it has sent nothing since then. A peer that sends
+// something is not asked over UDP.
+func TestDatagramSilentPeerComesBack(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	b.send(make([]byte, maxMessage-udpHeader4), &a.addr) // over UDP, behind all answers of the exchange
+	a.recv()
+	at := time.Time{}.Add(silence)
+	pass := func() {
+		at = at.Add(silence)
+		a.setTime(at)
+	}
+	for range 3 {
+		b.send([]byte("alive"), &a.addr)
+		a.recv()
+		pass()
+		a.send([]byte("x"), &b.addr)
+		if b.overUDP() {
+			t.Error("a datagram to a peer that is not silent came over UDP")
+		}
+		b.recv()
+	}
+	b = b.again()
+	pass()
+	a.send([]byte("again"), &b.addr)
+	if data, from := b.recv(); string(data) != "again" || from != a.addr {
+		t.Fatalf("%q from %v came", data, from.AddrPort())
+	}
+	for end := time.Now().Add(patience); a.knownQPN(b) != b.state().pairs[0].qp.Num(); runtime.Gosched() { // b has answered
+		if time.Now().After(end) {
+			t.Fatal("the new queue pair is not found")
+		}
+	}
+	exchange(t, a, b)
 }
 
 // A connected socket gets the datagrams of its peer only, also through its queue pair.

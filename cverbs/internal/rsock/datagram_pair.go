@@ -198,6 +198,9 @@ func (s *datagram) complete(q *pair, wc *roce.WC) {
 		q.postRecv(slot)
 		return
 	}
+	if p := s.peers.known[from]; p != nil && p.qpn == wc.SrcQPN {
+		p.heard = true
+	}
 	s.put(arrived{pair: q, slot: slot, data: message[length:], from: from})
 }
 

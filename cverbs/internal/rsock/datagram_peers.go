@@ -20,6 +20,11 @@ const (
 	neighbourTime = 2 * time.Second
 )
 
+// silence is how long a peer may send nothing before a datagram goes to it over UDP again. A peer that has ended and
+// comes back at its address and port has another queue pair, and nothing reports messages to the old one. Its answer
+// to the datagram over UDP names the new one.
+const silence = time.Second
+
 // peer is another datagram rsocket.
 type peer struct {
 	addr      netip.AddrPort
@@ -27,6 +32,8 @@ type peer struct {
 	ah        *roce.AH // nil: unknown, so datagrams travel over UDP
 	qpn       roce.QPN
 	resolving bool
+	heard     bool      // something came from it since checked
+	checked   time.Time // when silent last looked
 }
 
 // peers are the known peers. When there are too many, a new one replaces the oldest. The replaced peer's next
@@ -67,6 +74,18 @@ func (s *datagram) peer(addr netip.AddrPort) (*peer, error) {
 	p := &peer{addr: addr, pair: q}
 	s.peers.add(p)
 	return p, nil
+}
+
+// silent reports whether nothing came from a peer for at least the time of silence. It does so once per such time, so
+// that a peer that only receives gets the other datagrams through the queue pair. The caller has locked the socket.
+func (s *datagram) silent(p *peer) bool {
+	now := s.now()
+	if now.Sub(p.checked) < silence {
+		return false
+	}
+	silent := !p.heard
+	p.heard, p.checked = false, now
+	return silent
 }
 
 // serve handles what arrives over UDP until the socket is closed.
@@ -121,14 +140,19 @@ func (s *datagram) deliver(data []byte, from netip.AddrPort) {
 // learn notes the peer's queue pair and makes the address handle for it in the background. The caller has locked
 // the socket.
 func (s *datagram) learn(p *peer, qpn roce.QPN) {
+	p.heard = true
 	switch {
 	case p.resolving:
 		p.qpn = qpn
 		return
-	case p.ah != nil && p.qpn == qpn, s.resolving >= maxResolving:
-		return // in the latter case the answer to the next datagram over UDP repeats it
+	case p.ah != nil && p.qpn == qpn:
+		return
 	}
-	p.ah, p.qpn, p.resolving = nil, qpn, true
+	p.ah, p.qpn = nil, qpn // nothing more goes to a queue pair that the peer does not have any more
+	if s.resolving >= maxResolving {
+		return // the answer to the next datagram over UDP repeats it
+	}
+	p.resolving = true
 	s.resolving++
 	s.running.Go(func() { s.resolve(p) })
 }

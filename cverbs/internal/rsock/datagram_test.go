@@ -70,8 +70,18 @@ func (a *Datagrams) open(t *testing.T, at string) *dg {
 	udp := udpAt(t, at)
 	in, out := descriptors(t)
 	s := &dg{a, t, must[abi.Handle](t)(a.Create(false, in, out, udp)), in, out, udp, abi.AddrOf(addrOf(t, udp))}
+	s.setTime(time.Time{}.Add(silence)) // it stands still
 	t.Cleanup(func() { a.Close(s.h) })
 	return s
+}
+
+// setTime sets the clock of a socket.
+func (s *dg) setTime(at time.Time) {
+	s.t.Helper()
+	d := s.state()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now = func() time.Time { return at }
 }
 
 // twoDatagrams makes two datagram rsockets at different hosts.
