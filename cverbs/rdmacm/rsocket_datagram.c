@@ -108,6 +108,7 @@ static const struct {
 	{SOL_SOCKET, SO_RCVBUF, ROCE_RS_RCVBUF},
 	{SOL_RDMA, RDMA_SQSIZE, ROCE_RS_SQSIZE},
 	{SOL_RDMA, RDMA_RQSIZE, ROCE_RS_RQSIZE},
+	{SOL_SOCKET, SO_ERROR, ROCE_RS_ERROR},
 };
 
 enum { NOT_THERE = -1 };
@@ -170,6 +171,8 @@ int rs_datagram_get(const struct rs *rs, int level, int name, void *value, sockl
 			meminfo[DROPS_AT] += (uint32_t)wide;
 		return 0;
 	}
+	if (option == ROCE_RS_ERROR && !wide)
+		return 0; /* the UDP socket's error, if any, which the engine has not read */
 	n = (int)wide;
 	*len = *len < sizeof n ? *len : sizeof n;
 	memcpy(value, &n, *len);

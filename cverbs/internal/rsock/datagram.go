@@ -65,7 +65,8 @@ func (a *Datagrams) Connect(h abi.Handle, to *abi.CMAddr) error {
 
 // Send is rsendto with MSG_DONTWAIT. An invalid to is the peer of Connect.
 //
-// EMSGSIZE: the data is longer than a datagram of librdmacm. EDESTADDRREQ: there is no peer.
+// EMSGSIZE: the data is longer than a datagram of librdmacm. EDESTADDRREQ: there is no peer. Like Recv, it also returns
+// the pending error of a connected socket, such as ECONNREFUSED: the peer's host has no such port.
 func (a *Datagrams) Send(h abi.Handle, p []byte, to *abi.CMAddr) (int, error) {
 	s, err := a.find(h)
 	if err != nil {
@@ -163,6 +164,7 @@ type datagram struct {
 	closed              bool
 	readShut, writeShut bool
 	options             datagramOptions
+	failed              error          // the pending error, which one call returns
 	connected           netip.AddrPort // the peer of Connect
 	peers               peers
 	resolving           int // peers whose address handle is being made
@@ -203,6 +205,8 @@ func (s *datagram) send(p []byte, to netip.AddrPort) (int, error) {
 	switch {
 	case s.closed:
 		return 0, syscall.EBADF
+	case s.failed != nil:
+		return 0, s.takeError()
 	case s.writeShut:
 		return 0, syscall.EPIPE
 	case !to.IsValid():
@@ -234,6 +238,12 @@ func (s *datagram) send(p []byte, to netip.AddrPort) (int, error) {
 	return peer.pair.send(p, peer)
 }
 
+// takeError returns the pending error and forgets it. The caller has locked the socket.
+func (s *datagram) takeError() (err error) {
+	err, s.failed = s.failed, nil
+	return err
+}
+
 // recv takes the oldest datagram.
 func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error) {
 	s.mu.Lock()
@@ -241,6 +251,8 @@ func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error)
 	switch {
 	case s.closed:
 		return 0, from, syscall.EBADF
+	case s.failed != nil:
+		return 0, from, s.takeError()
 	case s.arrivals():
 	case s.readShut:
 		return 0, from, nil
@@ -310,6 +322,9 @@ func (s *datagram) events(arm bool) (e uint32) {
 	defer s.mu.Unlock()
 	if s.closed {
 		return pollErr | pollHup
+	}
+	if s.failed != nil {
+		e |= pollErr
 	}
 	if s.readShut || s.arrivals() {
 		e |= pollIn

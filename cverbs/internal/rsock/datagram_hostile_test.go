@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
 )
@@ -179,6 +181,32 @@ func TestDatagramSilentPeerComesBack(t *testing.T) {
 		}
 	}
 	exchange(t, a, b)
+}
+
+// As with UDP sockets, a connected socket reports once that nobody has the port of its peer.
+func TestDatagramRefused(t *testing.T) {
+	a, _ := twoDatagrams(t)
+	fd := must[int](t)(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0))
+	want(t, "bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: netip.MustParseAddr(localB).As4()}), nil)
+	nobody := abi.AddrOf(addrOf(t, fd))
+	unix.Close(fd)
+	want(t, "Connect", a.Connect(a.h, &nobody), nil)
+	want(t, "connect", unix.Connect(a.udp, sockaddrOf(nobody.AddrPort(), false)), nil)
+	a.send([]byte("x"), nil)
+	_, err := (&rs{t: t}).blocking(a.in, func() (n int, err error) { n, _, err = a.Recv(a.h, nil, false); return n, err })
+	want(t, "Recv", err, syscall.ECONNREFUSED)
+	want(t, "Recv", second(a.Recv(a.h, nil, false)), syscall.EAGAIN)
+	a.send([]byte("x"), nil)
+	(&rs{t: t}).wait(a.in)
+	if e := must[int](t)(a.Ready(a.h, pollIn)); e != pollErr {
+		t.Errorf("Ready: %#x", e)
+	}
+	if errno := must[int64](t)(a.Option(a.h, Error)); errno != int64(syscall.ECONNREFUSED) {
+		t.Errorf("error %d", errno)
+	}
+	if errno := must[int64](t)(a.Option(a.h, Error)); errno != 0 {
+		t.Errorf("error %d is pending still", errno)
+	}
 }
 
 // A connected socket gets the datagrams of its peer only, also through its queue pair.

@@ -50,7 +50,7 @@ func (a *Datagrams) SetOption(h abi.Handle, o Option, value int64) error {
 	return nil
 }
 
-// Option is rgetsockopt for the same options, and for [Drops].
+// Option is rgetsockopt for the same options, and for [Drops] and [Error].
 func (a *Datagrams) Option(h abi.Handle, o Option) (int64, error) {
 	s, err := a.find(h)
 	if err != nil {
@@ -63,6 +63,9 @@ func (a *Datagrams) Option(h abi.Handle, o Option) (int64, error) {
 		return s.options.value[o], nil
 	case o == Drops:
 		return s.drops, nil
+	case o == Error:
+		errno, _ := s.takeError().(syscall.Errno)
+		return int64(errno), nil
 	}
 	return 0, syscall.ENOPROTOOPT
 }

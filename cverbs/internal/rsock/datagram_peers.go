@@ -92,12 +92,25 @@ func (s *datagram) silent(p *peer) bool {
 func (s *datagram) serve() {
 	buffer := make([]byte, maxMessage+1) // a longer datagram is invalid
 	for {
-		n, from, err := s.udp.receive(buffer)
-		if err != nil {
+		n, from, said, open := s.udp.receive(buffer)
+		switch {
+		case !open:
 			return
+		case said != nil:
+			s.fail(said)
+		default:
+			s.datagram(buffer[:n], from)
 		}
-		s.datagram(buffer[:n], from)
 	}
+}
+
+// fail notes the pending error of a connected socket, and wakes the threads that wait.
+func (s *datagram) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+	s.in.set()
+	s.out.set()
 }
 
 // datagram handles a UDP datagram: it answers data, learns the peer's queue pair and delivers the data.

@@ -36,23 +36,25 @@ func newUDPSocket(fd int) (*udpSocket, error) {
 	return &udpSocket{file, raw}, nil
 }
 
-// receive waits for a datagram. It returns an error only after close.
-func (u *udpSocket) receive(b []byte) (n int, from netip.AddrPort, err error) {
-	err = u.raw.Read(func(fd uintptr) bool {
+// receive waits for a datagram, or for what an ICMP packet said of an earlier one: the kernel reports that once, and
+// only to a connected socket. open is false after close.
+func (u *udpSocket) receive(b []byte) (n int, from netip.AddrPort, said error, open bool) {
+	closed := u.raw.Read(func(fd uintptr) bool {
 		for {
 			var sa unix.Sockaddr
-			var errno error
-			n, sa, errno = unix.Recvfrom(int(fd), b, 0)
-			if errno == unix.EAGAIN {
+			n, sa, said = unix.Recvfrom(int(fd), b, 0)
+			switch said {
+			case unix.EINTR:
+				continue
+			case unix.EAGAIN:
 				return false
-			}
-			if errno == nil {
+			case nil:
 				from = unmapped(addrPortOf(sa))
-				return true
-			} // otherwise the kernel reports what an ICMP packet said, once
+			}
+			return true
 		}
 	})
-	return n, from, err
+	return n, from, said, closed == nil
 }
 
 // send sends a header and data. If the kernel has no room, the datagram is lost, as the network may lose it.
