@@ -42,7 +42,9 @@ struct roce_rs_engine {
 	int (*bind)(roce_handle rs, const struct roce_cm_addr *addr);
 	int (*listen)(roce_handle rs, int backlog);
 	int (*accept)(roce_handle rs, int in, int out, roce_handle *child);
-	int (*connect)(roce_handle rs, const struct roce_cm_addr *addr); /* a stream: starts and returns -EINPROGRESS */
+	/* A stream: starts and returns -EINPROGRESS. A datagram rsocket: before librdmacm connects the UDP socket; NULL
+	 * dissolves the association. */
+	int (*connect)(roce_handle rs, const struct roce_cm_addr *addr);
 	int (*shutdown)(roce_handle rs, int how);
 	int (*close)(roce_handle rs);
 

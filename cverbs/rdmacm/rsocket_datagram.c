@@ -6,13 +6,35 @@
 /* The longest datagram of the engine with its header, so longer than any data. */
 enum { LONGEST = 2048 };
 
+/* Gives the engine the peer that the UDP socket has. */
+static void follow_udp(const struct rs *rs)
+{
+	struct sockaddr_storage peer;
+	struct roce_cm_addr to;
+	socklen_t len = sizeof peer;
+	bool none = getpeername(rs->udp, (struct sockaddr *)&peer, &len) || cma_to_engine(&to, (struct sockaddr *)&peer);
+
+	rs->engine->connect(rs->handle, none ? NULL : &to);
+}
+
+/* AF_UNSPEC dissolves the association. The engine comes first: if it refuses the peer, the UDP socket stays as it was. */
 int rs_datagram_connect(const struct rs *rs, const struct sockaddr *addr, socklen_t len)
 {
 	struct roce_cm_addr to;
+	int error;
 
-	if (rs_take_addr(&to, addr, len) || connect(rs->udp, addr, len))
+	if (addr && len >= sizeof addr->sa_family && addr->sa_family == AF_UNSPEC) {
+		if (connect(rs->udp, addr, len))
+			return -1;
+		return result(rs->engine->connect(rs->handle, NULL));
+	}
+	if (rs_take_addr(&to, addr, len) || result(rs->engine->connect(rs->handle, &to)))
 		return -1;
-	return result(rs->engine->connect(rs->handle, &to));
+	if (!connect(rs->udp, addr, len))
+		return 0;
+	error = errno;
+	follow_udp(rs);
+	return fail(error);
 }
 
 /* ---- sending and receiving ---- */

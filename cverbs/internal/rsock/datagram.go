@@ -43,19 +43,24 @@ func (a *Datagrams) Create(v6 bool, in, out, udp int) (abi.Handle, error) {
 	return h, nil
 }
 
-// Connect is rconnect, after the caller has connected the UDP socket. It makes the queue pair at the address of the
-// UDP socket. ENODEV: that address is not one of a device.
+// Connect is rconnect, before the caller connects the UDP socket. It makes the queue pair at the address that the UDP
+// socket then has. Nil dissolves the association, as AF_UNSPEC does, and all that is known of peers: the UDP socket may
+// get another port. ENODEV: the address is not one of a device.
 func (a *Datagrams) Connect(h abi.Handle, to *abi.CMAddr) error {
 	s, err := a.find(h)
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if to == nil {
+		s.connected, s.peers = netip.AddrPort{}, newPeers()
+		return nil
+	}
 	addr := plainAddr(to)
 	if !addr.IsValid() {
 		return syscall.EAFNOSUPPORT
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if _, err := s.peer(addr); err != nil {
 		return failure(err)
 	}

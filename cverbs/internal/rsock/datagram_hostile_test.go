@@ -183,6 +183,27 @@ func TestDatagramSilentPeerComesBack(t *testing.T) {
 	exchange(t, a, b)
 }
 
+// Connect to nobody dissolves the association. The UDP socket then has another port, which the next datagrams name.
+func TestDatagramDissolves(t *testing.T) {
+	a, b := twoDatagrams(t)
+	exchange(t, a, b)
+	want(t, "Connect", a.Connect(a.h, &b.addr), nil)
+	want(t, "Connect", a.Connect(a.h, nil), nil)
+	want(t, "Send", second2(a.Send(a.h, nil, nil)), syscall.EDESTADDRREQ)
+	d := a.state()
+	d.mu.Lock()
+	local := d.pairs[0].local
+	moved, err := d.pairAt(netip.AddrPortFrom(local.Addr(), local.Port()+1))
+	pairs := len(d.pairs)
+	d.mu.Unlock()
+	if err != nil || pairs != 1 || moved.local.Port() != local.Port()+1 {
+		t.Fatalf("%d queue pairs, the last at %v, %v", pairs, moved.local, err)
+	}
+	if source, _, ok := parseSource(moved.source); !ok || source != moved.local {
+		t.Errorf("messages come from %v, want %v", source, moved.local)
+	}
+}
+
 // As with UDP sockets, a connected socket reports once that nobody has the port of its peer.
 func TestDatagramRefused(t *testing.T) {
 	a, _ := twoDatagrams(t)

@@ -43,8 +43,12 @@ const isRecv = 1 << 32
 
 // pairAt returns the queue pair at a local address and makes it if necessary. The caller has locked the socket.
 func (s *datagram) pairAt(local netip.AddrPort) (*pair, error) {
-	if i := slices.IndexFunc(s.pairs, func(q *pair) bool { return q.local == local }); i >= 0 {
-		return s.pairs[i], nil
+	if i := slices.IndexFunc(s.pairs, func(q *pair) bool { return q.local.Addr() == local.Addr() }); i >= 0 {
+		q := s.pairs[i]
+		if q.local != local { // the UDP socket got another port when its association was dissolved
+			q.local, q.source = local, appendSource(nil, local)
+		}
+		return q, nil
 	}
 	gid := bth.GIDFrom(local.Addr().WithZone(""))
 	for _, d := range s.host.Devices() {

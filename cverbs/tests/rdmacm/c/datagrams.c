@@ -179,6 +179,51 @@ static void options(void)
 	CHECK(!rclose(s));
 }
 
+/* Receives a text, and returns the port that it came from. */
+static int port_of(int s, const char *text)
+{
+	char got[2048];
+	struct sockaddr_in from;
+	socklen_t len = sizeof from;
+
+	CHECK(rrecvfrom(s, got, sizeof got, 0, (struct sockaddr *)&from, &len) == (ssize_t)strlen(text));
+	CHECK(!memcmp(got, text, strlen(text)));
+	return ntohs(from.sin_port);
+}
+
+static int own_port(int s)
+{
+	struct sockaddr_in name;
+	socklen_t len = sizeof name;
+
+	CHECK(!rgetsockname(s, (struct sockaddr *)&name, &len));
+	return ntohs(name.sin_port);
+}
+
+static void associations(void)
+{
+	/* An address that the kernel has, but no device. */
+	struct sockaddr_in loop = {.sin_family = AF_INET, .sin_port = htons(7612), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, name;
+	const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	socklen_t len = sizeof name;
+	int a = datagram(), b = bound(7611);
+
+	CHECK(rconnect(a, (struct sockaddr *)&loop, LEN) == -1);
+	FAILS(ENOTCONN, rgetpeername(a, (struct sockaddr *)&name, &len));
+	for (int i = 0; i < ROUNDS; i++) {
+		CHECK(!rconnect(a, at(7611), LEN));
+		CHECK(rsend(a, "x", 1, 0) == 1 && port_of(b, "x") == own_port(a));
+		CHECK(!rgetpeername(a, (struct sockaddr *)&name, &len) && ntohs(name.sin_port) == 7611);
+		CHECK(!rconnect(a, &nobody, sizeof nobody));
+		FAILS(ENOTCONN, rgetpeername(a, (struct sockaddr *)&name, &len));
+		FAILS(EDESTADDRREQ, rsend(a, "x", 1, 0));
+		CHECK(rsendto(a, "y", 1, 0, at(7611), LEN) == 1 && port_of(b, "y") == own_port(a));
+		CHECK(rsendto(b, "z", 1, 0, at(own_port(a)), LEN) == 1);
+		CHECK(port_of(a, "z") == 7611);
+	}
+	CHECK(!rclose(a) && !rclose(b));
+}
+
 /* The parent's sockets are dead in a child, which has its own. */
 static void forks(void)
 {
@@ -210,6 +255,7 @@ static const struct test tests[] = {
 	{"data", data},
 	{"waiting", waiting},
 	{"options", options},
+	{"associations", associations},
 	{"forks", forks},
 	{NULL, NULL},
 };
