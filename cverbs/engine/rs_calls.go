@@ -13,8 +13,14 @@ import (
 // sockets are the rsockets of the process. They share the devices and ports of its connection manager.
 var sockets = rsock.New(connections.Host)
 
+// maxBytes is how many bytes a call moves at most, as in Linux. A program may name a size that its memory does not
+// have, up to SIZE_MAX, when it knows that less will come.
+const maxBytes = 0x7FFFF000
+
 // bytesOf returns memory of C.
-func bytesOf(p unsafe.Pointer, n C.uint64_t) []byte { return unsafe.Slice((*byte)(p), n) }
+func bytesOf(p unsafe.Pointer, n C.uint64_t) []byte {
+	return unsafe.Slice((*byte)(p), min(n, maxBytes))
+}
 
 // bytesMoved returns how many bytes, or a negative errno.
 func bytesMoved(n int, err error) C.int64_t {

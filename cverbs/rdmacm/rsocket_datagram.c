@@ -189,7 +189,7 @@ int rs_datagram_get(const struct rs *rs, int level, int name, void *value, sockl
 	if (result(rs->engine->get_option(rs->handle, (uint32_t)option, &wide)))
 		return -1;
 	if (option == ROCE_RS_DROPS) {
-		if (*len > DROPS_AT * sizeof *meminfo)
+		if (*len >= (DROPS_AT + 1) * sizeof *meminfo)
 			meminfo[DROPS_AT] += (uint32_t)wide;
 		return 0;
 	}

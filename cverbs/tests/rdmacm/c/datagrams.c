@@ -224,6 +224,19 @@ static void associations(void)
 	CHECK(!rclose(a) && !rclose(b));
 }
 
+/* A program may name more memory than it has, if it knows that less will come. */
+static void sizes(void)
+{
+	int a = bound(7613);
+	char got[2048];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		CHECK(rsendto(a, "x", 1, 0, at(7613), LEN) == 1);
+		CHECK(rrecv(a, got, SIZE_MAX, 0) == 1 && got[0] == 'x');
+	}
+	CHECK(!rclose(a));
+}
+
 /* The parent's sockets are dead in a child, which has its own. */
 static void forks(void)
 {
@@ -256,6 +269,7 @@ static const struct test tests[] = {
 	{"waiting", waiting},
 	{"options", options},
 	{"associations", associations},
+	{"sizes", sizes},
 	{"forks", forks},
 	{NULL, NULL},
 };
