@@ -9,7 +9,8 @@
   * outcome of connect. A call that returns -EAGAIN makes the descriptor of its direction unreadable. After
   * close has returned both are readable, and the engine does not touch them any more.
  *
- * A datagram rsocket also has a UDP socket, which librdmacm owns, binds and connects.
+ * A datagram rsocket also has a UDP socket, which librdmacm binds and connects. create takes a duplicate of its
+ * descriptor, and closes it also if it fails; close closes it.
  */
 #ifndef ROCE_RS_H
 #define ROCE_RS_H

@@ -26,6 +26,7 @@ struct rs {
 	roce_handle handle;
 	int in, out; /* in: the number of the rsocket */
 	int udp;     /* of a datagram rsocket; -1: it is a stream */
+	int engine_udp; /* a duplicate that the engine owns. A child of a fork closes it, so that it does not keep the port */
 	int domain;
 	bool used, listening, nonblocking;
 	int nodelay, oobinline; /* kept for programs that ask; they change nothing */

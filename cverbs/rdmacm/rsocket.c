@@ -95,6 +95,8 @@ static void close_fds(const struct rs *rs)
 {
 	int saved = errno;
 
+	if (rs->engine_udp >= 0)
+		close(rs->engine_udp);
 	if (rs->udp >= 0)
 		close(rs->udp);
 	if (rs->out >= 0)
@@ -106,25 +108,34 @@ static void close_fds(const struct rs *rs)
 
 static int open_fds(struct rs *rs, int type)
 {
-	rs->out = rs->udp = -1;
+	rs->out = rs->udp = rs->engine_udp = -1;
 	rs->in = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (rs->in >= 0)
 		rs->out = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (rs->out >= 0 && type == SOCK_DGRAM)
 		rs->udp = socket(rs->domain, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (rs->out < 0 || (type == SOCK_DGRAM && rs->udp < 0)) {
+	if (rs->udp >= 0)
+		rs->engine_udp = fcntl(rs->udp, F_DUPFD_CLOEXEC, 0);
+	if (rs->out < 0 || (type == SOCK_DGRAM && rs->engine_udp < 0)) {
 		close_fds(rs);
 		return -1;
 	}
 	return 0;
 }
 
+/* Closes an rsocket of this process. */
+static void end(struct rs *rs)
+{
+	rs->engine->close(rs->handle);
+	rs->engine_udp = -1;
+	close_fds(rs);
+}
+
 /* Enters an rsocket that the engine has made. */
-static int publish(const struct rs *rs)
+static int publish(struct rs *rs)
 {
 	if (insert(rs)) {
-		rs->engine->close(rs->handle);
-		close_fds(rs);
+		end(rs);
 		return -1;
 	}
 	return rs->in;
@@ -145,7 +156,8 @@ int rsocket(int domain, int type, int protocol)
 	rs.engine = cma_rs_engine(type);
 	if (!rs.engine || open_fds(&rs, type))
 		return -1;
-	if (result(rs.engine->create(domain == AF_INET6 ? 6 : 4, rs.in, rs.out, rs.udp, &rs.handle))) {
+	if (result(rs.engine->create(domain == AF_INET6 ? 6 : 4, rs.in, rs.out, rs.engine_udp, &rs.handle))) {
+		rs.engine_udp = -1;
 		close_fds(&rs);
 		return -1;
 	}
@@ -172,8 +184,9 @@ int rclose(int s)
 		return is_set ? ret : fail(EBADF);
 	}
 	if (rs.engine)
-		rs.engine->close(rs.handle);
-	close_fds(&rs);
+		end(&rs);
+	else
+		close_fds(&rs);
 	return 0;
 }
 

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/roce/cverbs/internal/abi"
 	"github.com/goroce/roce/cverbs/internal/handle"
 	"github.com/goroce/roce/rdmacm"
@@ -22,13 +24,15 @@ type Datagrams struct {
 // NewDatagrams returns the datagram rsockets of a process. host opens its devices, once.
 func NewDatagrams(host func() (*rdmacm.Host, error)) *Datagrams { return &Datagrams{host: host} }
 
-// Create is rsocket of datagrams. in and out are as in [Sockets.Create]. udp is a UDP socket. The caller owns it,
-// binds and connects it, and sets its options; the datagram rsocket has its addresses.
+// Create is rsocket of datagrams. in and out are as in [Sockets.Create]. udp is a duplicate of the descriptor of a UDP
+// socket, which Create closes if it fails, and Close closes otherwise. The caller binds and connects the UDP socket, and
+// sets its options; the datagram rsocket has its addresses.
 //
 // ENODEV: there are no devices.
 func (a *Datagrams) Create(v6 bool, in, out, udp int) (abi.Handle, error) {
 	host, err := a.host()
 	if err != nil {
+		unix.Close(udp)
 		return 0, failure(err)
 	}
 	s, err := newDatagram(host, v6, in, out, udp)

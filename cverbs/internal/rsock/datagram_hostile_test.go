@@ -110,7 +110,7 @@ func (s *dg) again() *dg {
 	s.t.Helper()
 	want(s.t, "Close", s.Close(s.h), nil)
 	in, out := descriptors(s.t)
-	n := &dg{s.Datagrams, s.t, must[abi.Handle](s.t)(s.Create(false, in, out, s.udp)), in, out, s.udp, s.addr}
+	n := &dg{s.Datagrams, s.t, must[abi.Handle](s.t)(s.Create(false, in, out, duplicate(s.t, s.udp))), in, out, s.udp, s.addr}
 	s.t.Cleanup(func() { n.Close(n.h) })
 	return n
 }

@@ -58,6 +58,12 @@ func udpAt(t *testing.T, at string) int {
 	return fd
 }
 
+// duplicate returns another descriptor of a UDP socket, for Create.
+func duplicate(t *testing.T, fd int) int {
+	t.Helper()
+	return must[int](t)(unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0))
+}
+
 // addrOf returns the address of a UDP socket.
 func addrOf(t *testing.T, fd int) netip.AddrPort {
 	t.Helper()
@@ -69,7 +75,7 @@ func (a *Datagrams) open(t *testing.T, at string) *dg {
 	t.Helper()
 	udp := udpAt(t, at)
 	in, out := descriptors(t)
-	s := &dg{a, t, must[abi.Handle](t)(a.Create(false, in, out, udp)), in, out, udp, abi.AddrOf(addrOf(t, udp))}
+	s := &dg{a, t, must[abi.Handle](t)(a.Create(false, in, out, duplicate(t, udp))), in, out, udp, abi.AddrOf(addrOf(t, udp))}
 	s.setTime(time.Time{}.Add(silence)) // it stands still
 	t.Cleanup(func() { a.Close(s.h) })
 	return s

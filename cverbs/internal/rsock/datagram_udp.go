@@ -17,17 +17,13 @@ type udpSocket struct {
 	raw  syscall.RawConn
 }
 
-// newUDPSocket duplicates the descriptor of a UDP socket, which the caller keeps.
+// newUDPSocket takes the descriptor of a UDP socket, and closes it also if it fails.
 func newUDPSocket(fd int) (*udpSocket, error) {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
 		return nil, err
 	}
-	if err := unix.SetNonblock(own, true); err != nil {
-		unix.Close(own)
-		return nil, err
-	}
-	file := os.NewFile(uintptr(own), "udp")
+	file := os.NewFile(uintptr(fd), "udp")
 	raw, err := file.SyscallConn()
 	if err != nil {
 		file.Close()

@@ -263,6 +263,25 @@ static void forks(void)
 	CHECK(!rclose(a));
 }
 
+/* A child that has closed its copy of an rsocket does not keep the port. */
+static void port_of_a_child(void)
+{
+	int a = bound(7614), ready[2], end[2], status;
+	pid_t child;
+	char c = 0;
+
+	CHECK(!pipe(ready) && !pipe(end));
+	child = fork();
+	if (!child) {
+		CHECK(!close(end[1]) && !rclose(a) && write(ready[1], &c, 1) == 1);
+		_exit(read(end[0], &c, 1) != 0);
+	}
+	CHECK(read(ready[0], &c, 1) == 1 && !rclose(a));
+	a = bound(7614);
+	CHECK(!rclose(a) && !close(end[1]));
+	CHECK(waitpid(child, &status, 0) == child && !status);
+}
+
 static const struct test tests[] = {
 	{"refusals", refusals},
 	{"data", data},
@@ -271,6 +290,7 @@ static const struct test tests[] = {
 	{"associations", associations},
 	{"sizes", sizes},
 	{"forks", forks},
+	{"port of a child", port_of_a_child},
 	{NULL, NULL},
 };
 
