@@ -182,7 +182,7 @@ type datagram struct {
 	first               int
 	taken               int   // datagrams that the program has taken since the queue pairs were polled
 	copied              int   // entries of the inbox that came over UDP
-	drops               int64 // datagrams that were dropped: invalid ones, and valid ones without room
+	drops               int64 // datagrams that were dropped: invalid ones, and ones over UDP without room; the device counts the others
 }
 
 // arrived is a datagram that the program has not read: a message in a receive buffer, or a copy of data that came
