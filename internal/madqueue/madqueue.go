@@ -21,11 +21,13 @@ const (
 	Most = 16
 
 	// A driver that has found the queue empty idleReads times in a row reads it only once in idleInterval calls of
-	// Recv, because each read is a system call. A call that has found no data either counts as a share of
-	// pollsPerCall: such calls are much shorter, and a program that polls for data makes many of them.
+	// Recv, because each read is a system call. A call that has found no data either is a poll: pollsPerCall of them
+	// count as one call, because a program that polls for data makes many short ones. If that many took longer than
+	// slowPolls, the program polls rarely, and the driver reads the queue.
 	idleReads    = 64
 	idleInterval = 4
 	pollsPerCall = 8
+	slowPolls    = 100 * time.Microsecond
 
 	// If a driver gets as many management datagrams as it requested, and has got data within the last dataTime, it does
 	// not read the management queue for pauseTime.
@@ -48,12 +50,13 @@ type Schedule struct {
 
 	data   bool          // data came since dataAt was set
 	dataAt time.Duration // time of the last data, as of the last clock reading
+	readAt time.Duration // time of the last read, while the queue is idle
 	paused atomic.Int64  // end of the pause, a time.Duration; 0: no pause
 	slept  atomic.Bool   // the driver has slept since the last Recv
 	now    func() time.Duration
 }
 
-// clock reads the time, only if a pause begins or continues.
+// clock reads the time: if a pause begins or continues, after pollsPerCall polls, and when an idle queue was read.
 func (s *Schedule) clock() time.Duration {
 	if s.now != nil {
 		return s.now()
@@ -89,7 +92,9 @@ func (s *Schedule) DataOnly() bool {
 // GotData notes that the driver has read the data only, and got n packets for room frames.
 func (s *Schedule) GotData(n, room int) {
 	if n == 0 {
-		s.skipped++
+		if s.skipped++; s.skipped%pollsPerCall == 0 && s.clock()-s.readAt > slowPolls {
+			s.skipped = (idleInterval - 1) * pollsPerCall
+		}
 		return
 	}
 	s.skipped += pollsPerCall
@@ -100,6 +105,9 @@ func (s *Schedule) GotData(n, room int) {
 // management queue. It reads the data first.
 func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, error)) (n int, err error) {
 	read := func(fr []link.Frame) (int, error) {
+		if s.slept.Load() {
+			s.slept.Store(false) // before the read: a sleep may end meanwhile
+		}
 		n, err := mads(fr)
 		s.Read(n)
 		if errors.Is(err, link.ErrDown) {
@@ -159,11 +167,10 @@ func (s *Schedule) After(left int) int {
 // Read notes that the driver has read n datagrams from the management queue.
 func (s *Schedule) Read(n int) {
 	s.owed, s.skipped = false, 0
-	if s.slept.Load() {
-		s.slept.Store(false)
-	}
 	if n == 0 {
-		s.empty++
+		if s.empty++; s.empty >= idleReads {
+			s.readAt = s.clock()
+		}
 		return
 	}
 	s.empty = 0

@@ -67,17 +67,24 @@ func TestOnce(t *testing.T) {
 }
 
 // TestIdle: the driver reads an empty queue rarely, and one that was not empty at once. A driver that is polled in vain
-// reads an empty queue more rarely than one that finds data, and at once after it has slept.
+// reads an empty queue more rarely than one that finds data, unless its polls are rare, and at once after it has slept.
 func TestIdle(t *testing.T) {
 	for _, test := range []struct {
-		data    int // packets in each call
-		between int // calls between two reads
-	}{{0, (idleInterval - 1) * pollsPerCall}, {1, idleInterval - 1}} {
-		var s Schedule
+		data    int           // packets in each call
+		took    time.Duration // by each call
+		between int           // calls between two reads
+	}{
+		{0, slowPolls / (idleInterval * pollsPerCall), (idleInterval - 1) * pollsPerCall},
+		{0, slowPolls, pollsPerCall},
+		{1, slowPolls, idleInterval - 1},
+	} {
+		var now time.Duration
+		s := Schedule{now: func() time.Duration { return now }}
 		found := 0
 		fr := make([]link.Frame, 128)
 		reads := func(calls int) (n int) {
 			for range calls {
+				now += test.took
 				if s.DataOnly() {
 					s.GotData(test.data, len(fr))
 					continue
@@ -89,7 +96,7 @@ func TestIdle(t *testing.T) {
 		want := func(calls, want int, when string) {
 			t.Helper()
 			if n := reads(calls); n != want {
-				t.Errorf("%d packets in each call, %s: %d of %d calls read the queue, want %d", test.data, when, n, calls, want)
+				t.Errorf("%d packets and %v in each call, %s: %d of %d calls read the queue, want %d", test.data, test.took, when, n, calls, want)
 			}
 		}
 		want(idleReads, idleReads, "at first")
