@@ -38,7 +38,9 @@ func (q *QP) handleOutstanding(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	r := &q.requester
 	switch p.Op &^ q.base {
 	case bth.RCAck:
-		q.noteAnswer(now)
+		if all := psn.Add(1) == r.max && p.Syndrome().Kind() == bth.KindACK && !q.awaitsData(); !all {
+			q.noteAnswer(now)
+		} // otherwise nothing is left to wait for, and handleAck stops the timers
 		q.handleAck(now, p.Syndrome(), psn)
 	case bth.RCAtomicAck, bth.MaskedAtomicAck:
 		q.handleAtomicAck(now, p, psn)

@@ -67,7 +67,10 @@ func (s *Shard) build(now mono.Time) {
 			q.queued = false
 		}
 	}
-	n := copy(s.ready, s.ready[i:])
+	n := 0
+	if i < len(s.ready) {
+		n = copy(s.ready, s.ready[i:])
+	}
 	clear(s.ready[n:])
 	s.ready = s.ready[:n]
 }

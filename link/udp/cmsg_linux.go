@@ -101,6 +101,14 @@ func (d *destination) set(p *Port, c *frame.PathConfig) {
 	d.size = n
 }
 
+// take makes d a copy of from, but leaves the rest of the room for control messages: it is large, and usually unused.
+func (d *destination) take(from *destination) {
+	d.name, d.nameLen, d.size = from.name, from.nameLen, from.size
+	if d.size > space16 {
+		copy(d.control.bytes()[space16:d.size], from.control.bytes()[space16:])
+	}
+}
+
 // header fills in a message to d. segment is the size of its segments, or 0 for a single
 // packet.
 func (d *destination) header(h *unix.Msghdr, segment int) {

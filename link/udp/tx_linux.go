@@ -233,7 +233,8 @@ func (t *tx) apartFor(a, b uint8) bool {
 // begin makes the lent packet of n bytes the first of a message.
 func (t *tx) begin(at, n int) {
 	m := &t.queue[t.queued]
-	m.at, m.end, m.size, m.count, m.split, m.errno, m.path, m.to = at, at+n, n, 1, false, 0, t.path, t.dest
+	m.at, m.end, m.size, m.count, m.split, m.errno, m.path = at, at+n, n, 1, false, 0, t.path
+	m.to.take(&t.dest)
 	if !t.recent.Is(t.lent) {
 		t.recent = share.DestOf(t.lent)
 	}
