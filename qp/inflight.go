@@ -108,6 +108,8 @@ func (q *QP) setMTU(m bth.MTU) {
 // windowHasRoom reports whether the window has room for the next packet. A window that was
 // full must have room for a burst, or for all that is left to send. Otherwise each
 // acknowledgement would let a few packets go, and there would be no super-packets any more.
+// While responses are lost, any room is enough for a READ: its request is one packet, and
+// its responses are a burst.
 func (q *QP) windowHasRoom(w *sendWQE) bool {
 	r := &q.requester
 	limit := q.windowFor(w)
@@ -116,7 +118,7 @@ func (q *QP) windowHasRoom(w *sendWQE) bool {
 		r.full = true
 		return false
 	}
-	if !r.full {
+	if !r.full || r.missing != nil && r.askDelay == 0 && w.kind == kindRead {
 		return true
 	}
 	left := int32(w.last.Sub(r.next)) + int32(q.sq.tail-q.sq.cur)
@@ -124,7 +126,8 @@ func (q *QP) windowHasRoom(w *sendWQE) bool {
 	return !r.full
 }
 
-// windowFor returns how many packets may be unacknowledged while w is sent.
+// windowFor returns how many packets may be unacknowledged while w is sent. READ responses that have arrived early are
+// unacknowledged, but no longer in flight: as many more may be requested.
 func (q *QP) windowFor(w *sendWQE) int32 {
 	r := &q.requester
 	limit := r.window
@@ -133,6 +136,9 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 	}
 	if r.wide != 0 && w.kind != kindRead { // not for READs: a loss costs all responses behind it
 		limit <<= r.wide & 31
+	}
+	if e := r.missing; e != nil && w.kind == kindRead {
+		limit = max(limit, min(limit+int32(e.held), repairSpan-int32(q.readPSNs)))
 	}
 	return limit
 }
