@@ -1,6 +1,7 @@
 package qp_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,8 +14,8 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// lossyLink is a link of 10 Gb/s with a round trip of 10 µs that loses packets
-// in both directions.
+// lossyLink is a link that loses packets in both directions: of 10 Gb/s, with a round trip of 10 µs,
+// unless rate and delay say otherwise.
 type lossyLink struct {
 	op      qp.Opcode
 	message int
@@ -22,6 +23,8 @@ type lossyLink struct {
 	mtu     bth.MTU
 	loss    float64
 	seed    uint64
+	rate    qp.Rate
+	delay   time.Duration // one way
 
 	repair, repairB bool            // at the requester, at the responder
 	lanes           []time.Duration // in both directions
@@ -38,11 +41,12 @@ type goodputResult struct {
 
 func (c lossyLink) run(t testing.TB) (r goodputResult) {
 	const depth = 16
+	rate, delay := cmp.Or(c.rate, 10*qp.Gbps), cmp.Or(c.delay, 5*us)
 	f := newFabric(c.seed)
 	w := newNetwork(c.seed, impairment{})
 	a, b := w.pair(t, pairConfig{timeout: 14, mtu: c.mtu, rd: 16, repair: c.repair, repairB: c.repairB}, 0)
-	there := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss, lanes: c.lanes}
-	back := &pipe{rate: 10 * qp.Gbps, delay: 5 * us, loss: c.loss, lanes: c.lanes}
+	there := &pipe{rate: rate, delay: delay, loss: c.loss, lanes: c.lanes}
+	back := &pipe{rate: rate, delay: delay, loss: c.loss, lanes: c.lanes}
 	x, y := f.connect(a, b, []*pipe{there}, []*pipe{back})
 	_, local := a.region(t, c.message)
 	_, remote := b.region(t, c.message)
@@ -135,6 +139,30 @@ func TestGoodput(t *testing.T) {
 		}
 	}
 	golden(t, "goodput.golden", table.String())
+}
+
+// TestLongPath measures what losses cost where a window is in flight for hardly longer than a round trip, as on fast
+// networks, and between busy ends.
+func TestLongPath(t *testing.T) {
+	notUnderRace(t)
+	var table strings.Builder
+	for _, op := range []struct {
+		name string
+		op   qp.Opcode
+	}{{"WRITE", qp.Write}, {"READ", qp.Read}} {
+		for _, rtt := range []time.Duration{30 * us, 60 * us} {
+			fmt.Fprintf(&table, "%-5s %v", op.name, rtt)
+			for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
+				r := lossyLink{op: op.op, message: 1 << 20, total: 32 << 20, mtu: bth.MTU4096, loss: loss, seed: 1, rate: 25 * qp.Gbps, delay: rtt / 2, repair: true, repairB: true}.run(t)
+				fmt.Fprintf(&table, "  %.1f%% %s", loss*100, r.rate.String())
+				if r.status != cq.Success {
+					fmt.Fprintf(&table, " (%v)", r.status)
+				}
+			}
+			fmt.Fprintln(&table)
+		}
+	}
+	golden(t, "longpath.golden", table.String())
 }
 
 // TestReordering measures what is left of a connection's speed when the network sprays its packets

@@ -126,8 +126,10 @@ func (q *QP) windowHasRoom(w *sendWQE) bool {
 	return !r.full
 }
 
-// windowFor returns how many packets may be unacknowledged while w is sent. READ responses that have arrived early are
-// unacknowledged, but no longer in flight: as many more may be requested.
+// windowFor returns how many packets may be unacknowledged while w is sent. Two kinds of packets are unacknowledged, but
+// no longer in flight, and as many more may follow: READ responses that have arrived early, and requests that the peer
+// holds. Of the latter the requester knows only that a window of them has left the network before the missing one is
+// repaired.
 func (q *QP) windowFor(w *sendWQE) int32 {
 	r := &q.requester
 	limit := r.window
@@ -137,8 +139,14 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 	if r.wide != 0 && w.kind != kindRead { // not for READs: a loss costs all responses behind it
 		limit <<= r.wide & 31
 	}
-	if e := r.missing; e != nil && w.kind == kindRead {
-		limit = max(limit, min(limit+int32(e.held), repairSpan-int32(q.readPSNs)))
+	switch {
+	case w.kind == kindRead:
+		if e := r.missing; e != nil {
+			limit = max(limit, min(limit+int32(e.held), repairSpan-int32(q.readPSNs)))
+		}
+	case r.single.isOn() && r.single.knownToHold():
+		blocks, _ := blocksFor(q.mtu)
+		limit = max(limit, min(2*limit, int32(blocks)-1))
 	}
 	return limit
 }
