@@ -46,9 +46,10 @@ func (q *QP) checkFailed() {
 func (q *QP) fail(status cq.Status) { q.failAt(q.sq.head, status) }
 
 // failAt is fail for the send work request at index i; those before it are
-// flushed. Nothing more is sent, not even the answers that were due.
+// flushed. Nothing more is sent, not even the answers that were due, except the last acknowledgement: see oweAck.
 func (q *QP) failAt(i uint32, status cq.Status) {
 	if q.state != Err {
+		q.oweAck()
 		q.responder.answers.clear()
 		q.flushAll(i, status)
 	}

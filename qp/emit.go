@@ -14,6 +14,9 @@ func (q *QP) Emit(now mono.Time, sink frame.Sink) (more bool) {
 	if q.typ == DCT {
 		return q.emitTarget(now, sink)
 	}
+	if q.owes && q.emitFinal(now, sink) == blocked {
+		return true
+	}
 	if q.cc != nil {
 		if q.emitCNP(sink) == blocked {
 			return true

@@ -270,6 +270,7 @@ func (q *QP) enter(to State) {
 	case to == Err:
 		q.fail(cq.WRFlushErr)
 	default:
+		q.forgetFinal()
 		q.state = to
 		if from == RTS && to == SQD {
 			q.requester.drained = false
@@ -281,6 +282,7 @@ func (q *QP) enter(to State) {
 
 // reset forgets everything: queues are emptied without completions.
 func (q *QP) reset() {
+	q.oweAck()
 	q.state = Reset
 	q.mem.UnbindAll(&q.windows)
 	if q.cross != nil {

@@ -51,6 +51,7 @@ type Observation struct {
 type rarities struct {
 	incidents Incidents
 	before    beforeTimeout // if requester.late
+	final     finalAck      // if QP.owes
 }
 
 func (q *QP) rarities() *rarities {

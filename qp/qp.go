@@ -19,8 +19,8 @@
 //   - HandlePacket keeps nothing of the packet when it returns;
 //   - a packet costs no allocation; queues grow as they fill for the first time, up to
 //     their sizes: an idle queue pair has almost no memory;
-//   - in state ERR only flush completions come out, and the NAK that reported
-//     the error;
+//   - in state ERR only flush completions come out, the NAK that reported
+//     the error, and the last acknowledgement ([QP.Owes]);
 //   - a malformed or hostile packet is dropped or NAKed, and counted.
 //
 // Rules are those of the InfiniBand Architecture Specification, volume 1,
@@ -37,6 +37,7 @@
 //	retransmit.go  going back, NAKs, the ACK timeout, the RNR wait
 //	hold.go        holding requests that came before their turn
 //	gap.go         when to send a NAK for a missing one
+//	finalack.go    the last acknowledgement of a queue pair that ends
 //	single.go      sending a missing request alone
 //	timeout.go     deadlines
 //	repair.go      what is shared by queue pairs that repair losses one by one
@@ -164,6 +165,7 @@ type QP struct {
 	flushQuirk   bool   // Attr.FlushICRCQuirk
 	autoWindow   bool   // the window is the default one, which is limited in bytes as well
 	passed       bool   // a request has passed the acknowledgement already: see EmitPassing
+	owes         bool   // it has ended, and rarities.final is still to be sent
 	maxRdAtomic  uint8  // READs and atomics this side may have outstanding
 	readPSNs     uint32 // response packets that one READ request asks for, at most
 	destQPN      bth.QPN

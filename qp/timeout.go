@@ -8,6 +8,9 @@ func (q *QP) NextTimeout() mono.Time {
 	if q.repair != nil {
 		next = min(next, q.requester.repairAt, q.requester.single.wakeAt, q.responder.gapDue)
 	}
+	if q.owes {
+		next = min(next, q.rare.final.at)
+	}
 	if q.cc != nil {
 		next = min(next, q.cc.holdUntil)
 	}
@@ -30,6 +33,9 @@ func (q *QP) HandleTimeout(now mono.Time) {
 	}
 	if q.repair != nil {
 		q.repairTimeouts(now)
+	}
+	if q.owes {
+		q.finalTimeout(now)
 	}
 	if q.cc != nil {
 		q.cc.expire(now)

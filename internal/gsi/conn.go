@@ -152,6 +152,13 @@ func (c *Conn) Flush() {
 	}
 }
 
+// acknowledge acknowledges all messages that the program has.
+func (c *Conn) acknowledge() {
+	if q := c.queuePair(); q != nil {
+		q.Acknowledge()
+	}
+}
+
 // try runs an operation of the connection.
 func (c *Conn) try(f func(now mono.Time) error) error {
 	var err error
@@ -253,12 +260,14 @@ func (c *Conn) Reject(reason cm.RejectReason, private []byte) error {
 // Disconnect sends the DREQ, or the DREP if the peer was first
 // (rdma_disconnect): [cm.Conn.Disconnect].
 func (c *Conn) Disconnect(private []byte) error {
+	c.acknowledge()
 	return c.try(func(now mono.Time) error { return c.conn.Disconnect(now, private) })
 }
 
 // DisconnectEstablished sends the DREQ if the connection is established. Otherwise it
 // does nothing.
 func (c *Conn) DisconnectEstablished() {
+	c.acknowledge()
 	c.try(func(now mono.Time) error {
 		if c.conn.State() == cm.StateEstablished {
 			return c.conn.Disconnect(now, nil)

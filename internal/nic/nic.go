@@ -220,6 +220,9 @@ func (n *NIC) Close(linger time.Duration) error {
 	for _, q := range n.demux.all() {
 		q.flush()
 	}
+	for _, s := range n.shards {
+		s.send(now) // last acknowledgements, before the peers hear that the connections end
+	}
 	tell := n.qp1.Shutdown(now)
 	n.closed = true
 	for _, s := range n.shards {

@@ -127,11 +127,18 @@ func (n *NIC) CreateGSI(q *QP, c qp.Config) (err error) {
 
 // Destroy ends a queue pair and frees its number. The caller has stopped the NIC.
 func (n *NIC) Destroy(q *QP) {
-	q.shard.sendPosted(n.Now()) // posts, and deferred acknowledgements
+	s, now := q.shard, n.Now()
+	s.sendPosted(now) // posts, and deferred acknowledgements
 	q.closed = true
 	q.forgetConn()
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
-	q.shard.timers.Set(&q.timer, q, mono.Never)
+	s.timers.Set(&q.timer, q, mono.Never)
+	if q.engine.Owes() {
+		s.touch(q) // it stays on the lists of the shard until it has sent its last acknowledgement
+		s.send(now)
+		s.runLoopback(now)
+		s.wake()
+	}
 	n.demux.remove(n.Now(), q)
 	q.forget()
 }
@@ -236,11 +243,25 @@ func (q *QP) Disconnect(by any) {
 	s.finish(s.nic.Now())
 }
 
-// flush moves the queue pair to ERR. The caller has locked the shard.
+// Acknowledge acknowledges a message whose acknowledgement the queue pair withholds. The connection manager calls it before
+// it tells the peer that the connection ends.
+func (q *QP) Acknowledge() {
+	s := q.shard
+	s.mu.Lock()
+	if !q.closed && q.engine.AcknowledgeEnd() {
+		s.touch(q)
+	}
+	s.finish(s.nic.Now())
+}
+
+// flush moves the queue pair to ERR. The caller has locked the shard, and sends afterwards.
 func (q *QP) flush() {
 	if q.engine.State() != qp.Reset {
 		q.engine.Modify(&qp.Attr{State: qp.Err}, qp.AttrState)
 		q.shard.timers.Set(&q.timer, q, mono.Never)
+		if q.engine.Owes() {
+			q.shard.touch(q)
+		}
 	}
 }
 
