@@ -234,11 +234,13 @@ func (q *QP) answered(now mono.Time, p *frame.Packet, psn bth.PSN) *sendWQE {
 	if r.missing != nil {
 		q.filled(now, p, psn)
 	}
+	stale := false      // whether it may be of an old connection
 	if r.acked != psn { // rare: answers come in order
+		stale = q.reused && q.repair != nil && r.acked == r.firstPSN
 		q.noteAnswer(now)
 		q.ackThrough(now, psn.Add(-1))
 	}
-	if r.acked != psn && q.repairs() {
+	if r.acked != psn && q.repairs() && !stale {
 		q.early(now, p, psn)
 		return nil
 	}

@@ -42,6 +42,7 @@ type gap struct {
 
 // peerHabits is what a responder has learnt from gaps about its peer and the network.
 type peerHabits struct {
+	first    bth.PSN       // of the connection
 	score    int8          // more than 0: the peer sends only what is missing
 	judge    bool          // the previous gap was filled after a NAK: the next request shows the kind of peer
 	top      bth.PSN       // one beyond the newest request seen before it

@@ -17,6 +17,11 @@ import (
 // These events end the hold: a refused request, a missing receive, a gap that stays open for too long, ERR and RESET.
 // The responder then drops the held requests, as the standard allows.
 //
+// A program may connect a queue pair again that was connected before, with the same PSNs, while packets of the old
+// connection are still on their way. They arrive before those of the new connection. So a queue pair that was connected
+// before holds nothing until it has executed a request of the present connection, and its requester keeps no early
+// response until there was an answer.
+//
 // A responder begins a hold only if there is room for the largest window. Holding a part of a window is worse than
 // holding nothing: the requests that were dropped are found missing one by one.
 
@@ -145,7 +150,7 @@ func (q *QP) mayHold(d int32) bool {
 	if s.hold != nil {
 		return true
 	}
-	if s.nakSent || q.repair.budget == 0 {
+	if s.nakSent || q.repair.budget == 0 || q.reused && s.expect == s.learnt.first {
 		return false
 	}
 	if s.hold = q.repair.lend(q.mtu); s.hold == nil {

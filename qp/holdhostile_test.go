@@ -1,11 +1,14 @@
 package qp_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
 )
 
 // habits is a responder that holds, and has learnt that its peer goes back. Its peer sends WRITEs of one packet.
@@ -221,4 +224,57 @@ func TestWithheldRefused(t *testing.T) {
 	b.sent()
 	b.wait(time.Second)
 	b.wantSilence()
+}
+
+// again connects the engine again, with the same PSNs.
+func (b *bench) again(c pairConfig) {
+	b.t.Helper()
+	must(0, b.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState))
+	connect(b.t, b.node, b.peer, c.withDefaults(), c.psnA, c.psnB)
+	b.collect()
+	b.sent()
+}
+
+// TestHoldAgain: a queue pair is connected again with the same PSNs, and packets of the old connection arrive before
+// those of the new one. The responder executes none of them.
+func TestHoldAgain(t *testing.T) {
+	b, mem, m := holding(t, pairConfig{})
+	ps := writeParts(m, 8)
+	b.again(pairConfig{psnB: e0})
+	for _, i := range []int{1, 2, 3} {
+		b.inject(ps[i])
+	}
+	b.sent()
+	b.inject(ps[0])
+	wantWritten(t, mem, 1)
+	for _, i := range []int{2, 1} { // from here on it holds
+		b.inject(ps[i])
+	}
+	wantWritten(t, mem, 3)
+	if n := b.cnt.HeldRequests; n != 1 {
+		t.Errorf("%d requests were held", n)
+	}
+}
+
+// TestReadAgain: the same for a requester. A response of the old connection must not take the place of one of the new.
+func TestReadAgain(t *testing.T) {
+	b, mem, data, m := repairing(t, pairConfig{})
+	b.again(pairConfig{psnA: s0})
+	old := bytes.Repeat([]byte{0xEE}, len(data))
+	b.post(read(m, 4096))
+	b.sent()
+	for i := 1; i < 3; i++ {
+		b.inject(part(bth.RCReadResponseMiddle, old, 4096, i))
+	}
+	b.sent()
+	b.inject(part(bth.RCReadResponseFirst, data, 4096, 0))
+	b.inject(part(bth.RCReadResponseLast, data, 4096, 3)) // from here on it keeps early responses
+	b.wantPart(1, 2)
+	for i := 1; i < 3; i++ {
+		b.inject(part(bth.RCReadResponseMiddle, data, 4096, i))
+	}
+	b.wantDone(cq.Success)
+	if !bytes.Equal(mem[:4096], data[:4096]) {
+		t.Error("data differ")
+	}
 }

@@ -241,7 +241,7 @@ func (q *QP) apply(a *Attr, mask AttrMask) {
 		{AttrQKey, func() { q.qkey = a.QKey }},
 		{AttrPathMTU, func() { q.setMTU(a.PathMTU) }},
 		{AttrDestQPN, func() { q.destQPN = a.DestQPN }},
-		{AttrRQPSN, func() { s.expect, s.acked = a.RQPSN, a.RQPSN.Add(-1) }},
+		{AttrRQPSN, func() { s.start(a.RQPSN) }},
 		{AttrSQPSN, func() { r.start(a.SQPSN) }},
 		{AttrTimeout, func() { r.setTimeout(a.Timeout) }},
 		{AttrRetryCnt, func() { r.setRetries(a.RetryCnt) }},
@@ -283,6 +283,7 @@ func (q *QP) enter(to State) {
 // reset forgets everything: queues are emptied without completions.
 func (q *QP) reset() {
 	q.oweAck()
+	q.reused = q.reused || q.path != nil
 	q.state = Reset
 	q.mem.UnbindAll(&q.windows)
 	if q.cross != nil {

@@ -166,6 +166,7 @@ type QP struct {
 	autoWindow   bool   // the window is the default one, which is limited in bytes as well
 	passed       bool   // a request has passed the acknowledgement already: see EmitPassing
 	owes         bool   // it has ended, and rarities.final is still to be sent
+	reused       bool   // it was connected before: see hold
 	maxRdAtomic  uint8  // READs and atomics this side may have outstanding
 	readPSNs     uint32 // response packets that one READ request asks for, at most
 	destQPN      bth.QPN

@@ -86,6 +86,7 @@ func (e *readRepair) remove(i int) {
 
 // learnt is what a requester has learnt about its peer and the network by repairs.
 type learnt struct {
+	firstPSN bth.PSN       // of the connection
 	anyPart  bool          // the peer answers parts of an original request in any order
 	askDelay time.Duration // a missing response counts as late, not as lost, for so long
 	askRTT   time.Duration // smoothed time from asking for a part to its first response; 0: none measured

@@ -75,6 +75,9 @@ func (r *requester) setRetries(n uint8) {
 // start sets the first PSN.
 func (r *requester) start(psn bth.PSN) {
 	r.postPSN, r.next, r.acked, r.max, r.ackReqEnd = psn, psn, psn, psn, psn
+	if r.learnt != nil {
+		r.firstPSN = psn
+	}
 }
 
 // ackEvery is how many packets of a long message may go without AckReq. rxe acknowledges

@@ -75,6 +75,14 @@ func (s *responder) reset() {
 	s.saved.clear()
 }
 
+// start sets the first PSN.
+func (s *responder) start(psn bth.PSN) {
+	s.expect, s.acked = psn, psn.Add(-1)
+	if s.learnt != nil {
+		s.learnt.first = psn
+	}
+}
+
 // stop abandons the request in progress. Answers that are due already are still sent.
 func (s *responder) stop() { s.in = noMessage }
 
