@@ -1,6 +1,10 @@
 package hostile
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/goroce/roce/script"
+)
 
 // TestNames: every case has a unique name and a rule, and every departure of rxe has a reason.
 func TestNames(t *testing.T) {
@@ -16,5 +20,28 @@ func TestNames(t *testing.T) {
 	}
 	if len(seen) < 100 {
 		t.Errorf("%d cases", len(seen))
+	}
+}
+
+// TestRunOutcomes: in a run, a case has the outcome of the same packets one by one, or another right one that depends on
+// the time between them.
+func TestRunOutcomes(t *testing.T) {
+	run := script.Way{Mode: script.InRun}
+	timed := Case{Want: "NAK; NAK; recv", Others: []string{"NAK; RNR; recv"}}
+	plain := Case{Want: "NAK; recv"}
+	for _, tt := range []struct {
+		c         Case
+		once, got string
+		right     bool
+	}{
+		{timed, "NAK; recv", "NAK; RNR; recv", true},
+		{timed, "NAK; RNR; recv", "NAK; recv", true},
+		{timed, "NAK; recv", "recv", false},
+		{plain, "NAK; RNR", "NAK; RNR", true},
+		{plain, "NAK; RNR", "NAK; recv", false},
+	} {
+		if err := CheckWay(tt.c, run, Result{Got: tt.got}, "mem", tt.once); (err == nil) != tt.right {
+			t.Errorf("%q, one by one %q: %v", tt.got, tt.once, err)
+		}
 	}
 }
