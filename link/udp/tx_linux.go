@@ -133,7 +133,7 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	}
 	if t.open && t.queued < len(t.queue) { // the packet may need a new message
 		m := &t.queue[t.queued-1]
-		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) && !t.apart(n) {
+		if end := m.end + n; n <= m.size && m.count < t.most && end-m.at <= maxBody && end <= len(t.arena) {
 			t.appends = true
 			t.lent = t.arena[m.end:end:end]
 			body, crc = path.Put(t.lent, frame.LayoutUDP, n, 0)
@@ -158,13 +158,6 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 
 // full reports whether there is no room for a new message of n bytes.
 func (t *tx) full(n int) bool { return t.queued == len(t.queue) || t.tail+n > len(t.arena) }
-
-// apart reports whether the first packet should leave separately from a next one of n bytes, which
-// is shorter: usually the two are a request and an acknowledgement. The peer waits for the request
-// and gets it sooner that way, and a super-packet of two packets saves little.
-func (t *tx) apart(n int) bool {
-	return t.queued == 1 && t.queue[0].count == 1 && n < t.queue[0].size
-}
 
 // turn sets the destination for another path.
 func (p *Port) turn(path *frame.Path) {

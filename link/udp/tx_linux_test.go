@@ -67,7 +67,7 @@ func TestBatching(t *testing.T) {
 	}{
 		{"run", true, repeat(5, packet{one, 100}), "5×100"},
 		{"shorter last", true, append(repeat(5, packet{one, 100}), packet{one, 20}, packet{one, 20}), "6×100 1×20"},
-		{"first with a shorter one", true, []packet{{one, 100}, {one, 20}, {one, 100}, {one, 20}}, "1×100 1×20 2×100"},
+		{"a request and its acknowledgement", true, []packet{{one, 100}, {one, 20}, {one, 100}, {one, 20}}, "2×100 2×100"},
 		{"longer", true, []packet{{one, 20}, {one, 100}, {one, 100}}, "1×20 2×100"},
 		{"two queue pairs", true, []packet{{one, 100}, {again, 100}, {one, 100}}, "3×100"},
 		{"two peers", true, []packet{{one, 100}, {other, 100}, {one, 100}}, "1×100 1×100 1×100"},
