@@ -31,10 +31,14 @@ const (
 	trustAfter = 100 * time.Millisecond
 	maxTrust   = 10 * time.Second
 
-	// A program counts as answering if it has called again within answerGap after each of answersInRow completions
-	// in a row.
-	answerGap    = 10 * time.Microsecond
-	answersInRow = 16
+	// A program is prompt if it calls again within answerGap after a completion. It counts as answering while its score
+	// is answerScore or more. A prompt call increases the score, a later one decreases it by lateScore. One late call says
+	// little, because another program may have used the processor. The score is cleared if the background goroutine had to
+	// send an acknowledgement that waited for the program.
+	answerGap      = 10 * time.Microsecond
+	answerScore    = 16
+	lateScore      = 8
+	maxAnswerScore = answerScore + lateScore
 
 	// A lingering poll waits for the next packet, for lingerTime at most. If lingering polls have found nothing maxCredit
 	// times more often than something, polls do not linger for trustAfter. The packet that a lingering poll finds
@@ -62,7 +66,7 @@ type polling struct {
 
 	// Guarded by the shard.
 	handed mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
-	prompt int           // times in a row that the program called again within answerGap
+	prompt int           // score of prompt calls, up to maxAnswerScore
 	credit int           // of linger: polls with success minus those without
 	notYet mono.Time     // no poll lingers before this time
 	hits   int           // lingering polls with success since the last stall
@@ -180,9 +184,9 @@ func (s *Shard) called(now mono.Time) {
 		return
 	}
 	if now.Sub(p.handed) > answerGap {
-		p.prompt = 0
-	} else if p.prompt < answersInRow {
-		p.prompt++
+		p.prompt = max(p.prompt-lateScore, 0)
+	} else {
+		p.prompt = min(p.prompt+1, maxAnswerScore)
 	}
 	p.handed = mono.Never
 }
@@ -190,7 +194,7 @@ func (s *Shard) called(now mono.Time) {
 // answers reports whether the program calls again soon after a completion. The shard then defers the
 // acknowledgement until that call, so that it leaves with the program's answer. If the program does not call, the
 // background goroutine sends it.
-func (s *Shard) answers() bool { return s.polling.prompt >= answersInRow && s.asleepUntil == 0 }
+func (s *Shard) answers() bool { return s.polling.prompt >= answerScore && s.asleepUntil == 0 }
 
 // linger extends a poll that has a completion, for a program that is about to watch its memory for a WRITE of its
 // peer. While the program watches, it makes no calls, and on a machine with one processor it prevents the background

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -48,5 +49,35 @@ func TestStallsEndLingering(t *testing.T) {
 	}
 	if s.polling.notYet == mono.Never {
 		t.Error("the lapse does not end")
+	}
+}
+
+// A program counts as answering after enough prompt calls. One late call does not end that, two in a row do.
+func TestAnswers(t *testing.T) {
+	repeat := func(n int, d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, n) }
+	const late = answerGap + 1
+	for _, test := range []struct {
+		name  string
+		calls []time.Duration // after completions
+		want  bool
+	}{
+		{"nothing is known", nil, false},
+		{"prompt", repeat(answerScore, answerGap), true},
+		{"not for long enough", repeat(answerScore-1, answerGap), false},
+		{"late once", append(repeat(100, 0), late), true},
+		{"late twice", append(repeat(100, 0), late, late), false},
+		{"late now and then", slices.Repeat(append(repeat(lateScore, 0), late), 10)[1:], false},
+		{"late now and then, after long", append(repeat(100, 0), slices.Repeat(append(repeat(lateScore, 0), late), 10)...), true},
+		{"prompt again", append(append(repeat(100, 0), repeat(5, late)...), repeat(answerScore, 0)...), true},
+	} {
+		s, now := &Shard{}, mono.Time(1)
+		for _, after := range test.calls {
+			s.polling.handed = now
+			now = now.Add(after)
+			s.called(now)
+		}
+		if got := s.answers(); got != test.want {
+			t.Errorf("%s: answers: %t, with a score of %d", test.name, got, s.polling.prompt)
+		}
 	}
 }

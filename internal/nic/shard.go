@@ -178,6 +178,19 @@ func (s *Shard) sendDeferred() {
 	s.finish(s.nic.Now())
 }
 
+// sendForgotten is sendDeferred for the background goroutine: the program has not called for a tick, so
+// acknowledgements no longer wait for its answers.
+func (s *Shard) sendForgotten() {
+	if !s.mu.TryLock() {
+		return
+	}
+	if s.deferred {
+		s.polling.prompt = 0
+	}
+	s.mu.Unlock()
+	s.sendDeferred()
+}
+
 // sendPosted sends deferred posts before a queue pair changes its state, so that earlier
 // posts leave earlier. The caller has locked the shard.
 func (s *Shard) sendPosted(now mono.Time) {
