@@ -67,7 +67,8 @@ type Options struct {
 	// Lazy defers posts, so that several leave with one system call: when [CQ.Poll] or
 	// [CQ.Wait] finds no completion, when the background goroutine runs, or when the
 	// deferred posts fill a batch. While that goroutine sleeps, the first two posts leave at once
-	// and the third wakes the goroutine. On a polled device Lazy also defers the
+	// and the third wakes the goroutine. If a program has repeatedly posted exactly once
+	// between two polls without success, such a post leaves at once, too. On a polled device Lazy also defers the
 	// acknowledgements of messages that a Poll has delivered: if the program does not
 	// poll again, its peers wait until they give up.
 	Lazy bool

@@ -40,6 +40,10 @@ const (
 	lateScore      = 8
 	maxAnswerScore = answerScore + lateScore
 
+	// A program posts singly if it has posted exactly once between two polls without success, singlesInRow times in a
+	// row, like one that answers each message. Deferring its posts until the next poll would only delay them.
+	singlesInRow = 16
+
 	// A lingering poll waits for the next packet, for lingerTime at most. If lingering polls have found nothing maxCredit
 	// times more often than something, polls do not linger for trustAfter. The packet that a lingering poll finds
 	// need not be the WRITE that the program watches for; it may be an acknowledgement. So after maxPoor stalls in a
@@ -65,13 +69,15 @@ type polling struct {
 	trust time.Duration // the program must poll for this time before there are pauses again
 
 	// Guarded by the shard.
-	handed mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
-	prompt int           // score of prompt calls, up to maxAnswerScore
-	credit int           // of linger: polls with success minus those without
-	notYet mono.Time     // no poll lingers before this time
-	hits   int           // lingering polls with success since the last stall
-	poor   int           // stalls in a row with few hits before each
-	lapsed time.Duration // time without lingering after them
+	handed  mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
+	prompt  int           // score of prompt calls, up to maxAnswerScore
+	posts   int           // since the last poll without success
+	singles int           // times in a row that posts was 1 at such a poll, up to singlesInRow
+	credit  int           // of linger: polls with success minus those without
+	notYet  mono.Time     // no poll lingers before this time
+	hits    int           // lingering polls with success since the last stall
+	poor    int           // stalls in a row with few hits before each
+	lapsed  time.Duration // time without lingering after them
 }
 
 // pauses reports whether the background goroutine leaves the work to a polling
@@ -145,6 +151,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 		return
 	}
 	s.called(now)
+	s.polling.foundNothing()
 	held := s.deferred // the program has polled again instead of answering
 	before := s.counters.RDMARecvs
 	found := s.work(now) > 0
@@ -189,6 +196,24 @@ func (s *Shard) called(now mono.Time) {
 		p.prompt = min(p.prompt+1, maxAnswerScore)
 	}
 	p.handed = mono.Never
+}
+
+// posted records a post. It reports whether a lazy NIC sends it at once, because the program posts singly.
+func (p *polling) posted() bool {
+	p.posts++
+	return p.posts == 1 && p.singles == singlesInRow
+}
+
+// foundNothing records a poll without success.
+func (p *polling) foundNothing() {
+	switch p.posts {
+	case 0:
+	case 1:
+		p.singles = min(p.singles+1, singlesInRow)
+	default:
+		p.singles = 0
+	}
+	p.posts = 0
 }
 
 // answers reports whether the program calls again soon after a completion. The shard then defers the

@@ -81,3 +81,36 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 }
+
+// A lazy NIC sends a post at once if the program posts once between two polls without success, and has done so several
+// times. It defers the posts of a program that posts several times, from its first post on.
+func TestSinglePosts(t *testing.T) {
+	repeat := func(n, posts int) []int { return slices.Repeat([]int{posts}, n) }
+	for _, test := range []struct {
+		name  string
+		posts []int // before each poll without success
+		want  bool  // of the next post
+	}{
+		{"nothing is known", nil, false},
+		{"one at a time", repeat(singlesInRow, 1), true},
+		{"not for long enough", repeat(singlesInRow-1, 1), false},
+		{"polls between them", slices.Repeat([]int{1, 0, 0}, singlesInRow), true},
+		{"several", repeat(100, 2), false},
+		{"several once", append(repeat(100, 1), 2), false},
+		{"one at a time again", append(repeat(100, 2), repeat(singlesInRow, 1)...), true},
+	} {
+		var p polling
+		for _, n := range test.posts {
+			for range n {
+				p.posted()
+			}
+			p.foundNothing()
+		}
+		if got := p.posted(); got != test.want {
+			t.Errorf("%s: sent at once: %t", test.name, got)
+		}
+		if p.posted() {
+			t.Errorf("%s: the second post is sent at once, too", test.name)
+		}
+	}
+}

@@ -146,6 +146,7 @@ func (s *Shard) Poll(q *cq.CQ) {
 		return
 	}
 	s.immediate = 0
+	s.polling.foundNothing()
 	if s.deferred {
 		s.flush() // first: the caller waits for its answer
 	}

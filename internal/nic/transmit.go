@@ -154,8 +154,8 @@ func (s *Shard) post(q *QP, n int, f func(*qp.QP) error) error {
 		s.busyAt = now
 	}
 	s.called(now)
-	gathers := s.gathers(now)
-	if (gathers || s.nic.lazy && s.defers(now)) && s.fits(now, n) {
+	gathers, single := s.gathers(now), s.polling.posted()
+	if (gathers || s.nic.lazy && !single && s.defers(now)) && s.fits(now, n) {
 		s.deferred = true
 		s.conclude(now)
 		return err

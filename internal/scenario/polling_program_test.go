@@ -148,6 +148,23 @@ func TestAnsweringAfterGap(t *testing.T) {
 	})
 }
 
+// The answer of a program that posts once for each message leaves at once, with the acknowledgement, also on a lazy
+// device. The program need not poll first.
+func TestAnswerLeavesAtOnce(t *testing.T) {
+	eagerLazy(t, func(t *testing.T, lazy bool) {
+		p := newProgram(t, lazy)
+		p.trusted()
+		p.ping()
+		began := time.Now()
+		p.b.post(roce.Send, 64, 64, nil, 0)
+		p.a.wait()
+		p.a.wait()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("the answer was held %v", d)
+		}
+	})
+}
+
 // A program that receives a message with each poll, and answers none, delays no acknowledgement.
 func TestStreamAcknowledged(t *testing.T) {
 	eagerLazy(t, func(t *testing.T, lazy bool) {
