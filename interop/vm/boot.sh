@@ -19,8 +19,8 @@ for card in ${VM_CARDS:-}; do
   cards+=(-netdev "tap,id=$name,ifname=$name,script=no,downscript=no,queues=$queues"
     -device "virtio-net-pci,netdev=$name,mac=$mac,mq=on,vectors=$((2 * queues + 2)),disable-legacy=on,iommu_platform=on,romfile=")
 done
-# What costs an emulated processor much and no case needs: security modules, cleared pages, the kernel's tests of its ciphers.
-lean="mitigations=off no_timer_check lsm=capability audit=0 init_on_alloc=0 cryptomgr.notests=1"
+# What costs an emulated processor much and no case needs: security modules, audit, the kernel's tests of its ciphers.
+lean="mitigations=off no_timer_check lsm=capability audit=0 cryptomgr.notests=1"
 exec qemu-system-x86_64 -nodefaults -no-reboot -display none \
   -M q35 -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu "${VM_CPU:-max}" -smp "${VM_CPUS:-1}" -m "${VM_MEM:-768}" \
   -kernel "$image/vmlinuz" -initrd "$image/initrd.gz" \
