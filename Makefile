@@ -69,7 +69,7 @@ foreign: ## tests of the protocol on other processors: 386, s390x, arm64 (root: 
 	GOARCH=386 CGO_ENABLED=0 $(GO) test -vet=off $(GOTESTFLAGS) ./examples/o2iblnd/lnd ./examples/o2iblnd/node -run Huge # sizes that a peer names
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -short -exec qemu-s390x $(GOTESTFLAGS) ./bth/... ./mr ./cm
 	GOARCH=s390x CGO_ENABLED=0 $(GO) test -vet=off -short -exec qemu-s390x $(GOTESTFLAGS) ./qp -run Sim -sim.seeds 10
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -trimpath -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -short -trimpath -exec qemu-aarch64 $(GOTESTFLAGS) ./bth/...
 
 fuzz: ## every fuzz target for FUZZTIME (10s), two at a time
 	$(call run,internal/fuzz) -time $(FUZZTIME) $(FUZZ)
