@@ -232,7 +232,9 @@ func (c *card) slots(queues []int) int {
 // once.
 func queueLen(ring int) int { return min(256, ring/2) }
 
-func (c *card) geometry() xsk.Geometry { return xsk.GeometryFor(c.info.MTU + ethernetLen + vlanLen) }
+func (c *card) geometry() xsk.Geometry {
+	return xsk.GeometryFor(c.info.MTU+ethernetLen+vlanLen, ethtool.Driver(c.ctl, c.info.Interface))
+}
 
 // inspect finds the interface and its properties.
 func (c *card) inspect() error {

@@ -186,20 +186,25 @@ func TestGeometry(t *testing.T) {
 	for _, test := range []struct {
 		size, chunk, slot int
 		descs             uint32
+		driver            string
 	}{
-		{1518, 2048, 2048, 1},
-		{1792, 2048, 2048, 1},
-		{1793, 4096, 4096, 1},
-		{3840, 4096, 4096, 1},
-		{4096, 4096, 8192, 1},
-		{4097, 4096, 8192, 2},
-		{4218, 4096, 8192, 2},
-		{9018, 4096, 16384, 3},
+		{1518, 2048, 2048, 1, "veth"},
+		{1792, 2048, 2048, 1, "veth"},
+		{1793, 4096, 4096, 1, "veth"},
+		{3840, 4096, 4096, 1, "veth"},
+		{4096, 4096, 8192, 1, "veth"},
+		{4097, 4096, 8192, 2, "veth"},
+		{4218, 4096, 8192, 2, "veth"},
+		{9018, 4096, 16384, 3, "veth"},
+		{1024, 2048, 2048, 1, "igb"},
+		{1025, 4096, 4096, 1, "igb"},
+		{1518, 4096, 4096, 1, "igb"},
+		{9018, 4096, 16384, 3, "igb"},
 	} {
-		g := GeometryFor(test.size)
+		g := GeometryFor(test.size, test.driver)
 		if g.Chunk != test.chunk || g.Slot != test.slot || g.Descs(test.size) != test.descs {
-			t.Errorf("frames of %d bytes: %+v, %d descriptors; want chunks of %d, slots of %d, %d descriptors",
-				test.size, g, g.Descs(test.size), test.chunk, test.slot, test.descs)
+			t.Errorf("frames of %d bytes on %s: %+v, %d descriptors; want chunks of %d, slots of %d, %d descriptors",
+				test.size, test.driver, g, g.Descs(test.size), test.chunk, test.slot, test.descs)
 		}
 	}
 }
@@ -207,7 +212,7 @@ func TestGeometry(t *testing.T) {
 // TestPool: a slot returns to the pool with the last of its descriptors; Complete refuses an address that the kernel
 // does not have.
 func TestPool(t *testing.T) {
-	g := GeometryFor(4200)
+	g := GeometryFor(4200, "")
 	p := NewPool(g, 5*uint64(g.Slot), 3)
 	var all []uint64
 	for {
@@ -256,7 +261,7 @@ func TestOwners(t *testing.T) {
 					t.Errorf("%s: panic %v with debugging %v", what, fmt.Sprint(r), debugging)
 				}
 			}()
-			p := NewPool(GeometryFor(1518), 0, 2)
+			p := NewPool(GeometryFor(1518, ""), 0, 2)
 			addr, _ := p.Get(Building)
 			f(p, addr)
 		}()

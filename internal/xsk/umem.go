@@ -1,12 +1,18 @@
 package xsk
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Headroom is the space that the kernel leaves in front of a received frame (XDP_PACKET_HEADROOM).
 const Headroom = 256
 
 // MaxChunk is the size of the kernel's largest chunk: a page.
 const MaxChunk = 4096
+
+// smallChunk is the size of a chunk that has room for a frame of the usual MTU.
+const smallChunk = 2048
 
 // Geometry is the layout of frames in a UMEM. A frame that we send is in a slot of one chunk or several adjacent ones, so
 // a frame of any length is one piece of memory. For the kernel a descriptor must stay inside its chunk: a longer frame
@@ -16,10 +22,18 @@ type Geometry struct {
 	Slot  int // bytes; a power of two, at least Chunk
 }
 
-// GeometryFor returns the layout for frames of up to size bytes.
-func GeometryFor(size int) Geometry {
+// wholeKiB lists the drivers that receive with zero copy into the whole KiB of a chunk behind the headroom: igb, and
+// ixgbe on its oldest card. Into a chunk of 2048 bytes they receive 1024. igb passes the rest of a longer frame as another
+// frame, ixgbe drops the frame.
+var wholeKiB = []string{"igb", "ixgbe"}
+
+// GeometryFor returns the layout for frames of up to size bytes on an interface of a driver.
+func GeometryFor(size int, driver string) Geometry {
 	need := Headroom + size
-	g := Geometry{Chunk: 2048, Slot: 2048}
+	g := Geometry{Chunk: smallChunk, Slot: smallChunk}
+	if slices.Contains(wholeKiB, driver) && size > (smallChunk-Headroom)&^1023 {
+		need = max(need, smallChunk+1)
+	}
 	if need > g.Chunk {
 		g = Geometry{Chunk: MaxChunk, Slot: MaxChunk}
 	}

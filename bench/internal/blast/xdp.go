@@ -41,7 +41,7 @@ func openXDP(s harness.Spec) (x *xdp, err error) {
 	if err != nil {
 		return nil, err
 	}
-	x = &xdp{geo: xsk.GeometryFor(s.MTU + etherLen), size: s.Size + overhead, head: make([]byte, headers)}
+	x = &xdp{geo: xsk.GeometryFor(s.MTU+etherLen, ""), size: s.Size + overhead, head: make([]byte, headers)}
 	defer func() {
 		if err != nil {
 			x.close()
