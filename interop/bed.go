@@ -63,7 +63,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	}
 	var cards []vm.Card
 	if hasCards(kernel) {
-		if cards, err = addCards(ctx, b.ns); err != nil {
+		if cards, err = addCards(ctx, b.ns, o.cards); err != nil {
 			return nil, err
 		}
 	}
@@ -73,14 +73,14 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	v, err := vm.Boot(limited, vm.Config{
 		Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: "tap0", MTU: defaultMTU,
 		IP4: guestIP4 + "/24", IP6: guestIP6 + "/64", MAC: "52:54:00:77:00:02",
-		Console: filepath.Join(b.dir, "linux.console"), Files: o.files, Cards: cards,
+		Console: filepath.Join(b.dir, "linux.console"), Files: o.files, Cards: cards, Model: o.cards.device, QEMU: o.qemu,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.linux = &guest{vm: v, mtu: defaultMTU, ip4: guestIP4, ip6: guestIP6}
 	if len(cards) > 0 {
-		if b.card, err = newCard(ctx, v, cards, o.seed); err != nil {
+		if b.card, err = newCard(ctx, v, cards, o.cards, o.seed); err != nil {
 			return nil, err
 		}
 		b.peer.joined = []string{cardTap}

@@ -16,7 +16,7 @@ import (
 	"github.com/goroce/roce/interop/vm"
 )
 
-// Guests whose virtio_net supports zero copy for AF_XDP get cards for it in addition to the interface of rxe: eth1 for
+// Guests whose kernel supports zero copy for AF_XDP on the emulated cards get cards for it in addition to the interface of rxe: eth1 for
 // rocectl inside the guest, in its own network namespace; eth2 and eth3, which are joined, for tests inside the guest.
 //
 //	  guest                                        our namespace
@@ -31,12 +31,27 @@ const (
 	cardNetns     = "card"
 	cardTap       = "tap1"
 	testCards     = "eth2,eth3"
-	cardQueues    = 4
 
 	cardIP4, cardIP6 = "10.77.0.3", "fd77::3"
 )
 
-// zeroCopyKernels lists the kernels whose virtio_net supports zero copy: 6.13 and later.
+// cardModel is a kind of card that QEMU emulates.
+type cardModel struct {
+	device string // of vm.Config
+	queues int
+	mtu    int  // the largest with which the driver runs an XDP program
+	newer  bool // needs a newer QEMU than Debian 12 has
+	multi  bool // each of its queues has one of the tap
+	resets bool // the link is down for some seconds when an XDP program is attached or detached
+}
+
+// cardModels are the values of -cards.
+var cardModels = map[string]cardModel{
+	"virtio": {queues: 4, mtu: cardMTU, multi: true},
+	"igb":    {device: "igb", queues: 4, mtu: 3046, newer: true, resets: true},
+}
+
+// zeroCopyKernels lists the kernels whose virtio_net (6.13) and igb (6.14) support zero copy.
 var zeroCopyKernels = []string{"7"}
 
 // The links of cases on the card. The other end is rxe, or rocectl over raw sockets on our side of the tap.
@@ -52,16 +67,20 @@ func (c testCase) onCard() bool { return c.link == zeroCopy || c.link == zeroCop
 const cardMTU = 3498
 
 // addCards makes the taps of the guest's cards.
-func addCards(ctx context.Context, ns netns.Netns) ([]vm.Card, error) {
+func addCards(ctx context.Context, ns netns.Netns, m cardModel) ([]vm.Card, error) {
 	var cards []vm.Card
 	lines := []string{"link add br1 type bridge mcast_snooping 0", "link set br1 up"}
 	for i := 1; i <= 3; i++ {
 		tap := fmt.Sprintf("tap%d", i)
-		lines = append(lines, "tuntap add dev "+tap+" mode tap multi_queue", "link set "+tap+" mtu 9000 up")
+		add := "tuntap add dev " + tap + " mode tap"
+		if m.multi {
+			add += " multi_queue"
+		}
+		lines = append(lines, add, "link set "+tap+" mtu 9000 up")
 		if tap != cardTap {
 			lines = append(lines, "link set "+tap+" master br1")
 		}
-		cards = append(cards, vm.Card{Tap: tap, MAC: fmt.Sprintf("52:54:00:77:01:%02x", i), Queues: cardQueues})
+		cards = append(cards, vm.Card{Tap: tap, MAC: fmt.Sprintf("52:54:00:77:01:%02x", i), Queues: m.queues})
 	}
 	return cards, run(ctx, ns, lines)
 }
@@ -78,14 +97,18 @@ func run(ctx context.Context, ns netns.Netns, lines []string) error {
 // card is rocectl in the guest, over xdp with zero copy.
 type card struct {
 	rocectl
-	vm  *vm.VM
-	mtu int
+	vm    *vm.VM
+	model cardModel
+	mtu   int
 }
 
-// newCard prepares the cards of a guest. It puts all their queues into use, so that virtio_net adds no queue for an
-// XDP program: with added queues there is no zero copy.
-func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, seed uint64) (*card, error) {
-	c := &card{rocectl: rocectl{seed: seed}, vm: v, mtu: defaultMTU}
+// newCard prepares the cards of a guest. It puts all their queues into use. virtio_net then adds no queue for an
+// XDP program: with added queues there is no zero copy. igb otherwise uses as many queues as there are processors.
+func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, m cardModel, seed uint64) (*card, error) {
+	c := &card{rocectl: rocectl{seed: seed}, vm: v, model: m, mtu: defaultMTU}
+	if _, err := v.Run(ctx, "ip", "link", "show", cardInterface); err != nil {
+		return nil, fmt.Errorf("the guest has no driver for its cards; REFRESH=1 makes build.sh fetch the kernel again, with all drivers: %w", err)
+	}
 	var lines []string
 	for i, card := range cards {
 		lines = append(lines, fmt.Sprintf("ethtool -L eth%d combined %d", i+1, card.Queues))
@@ -147,11 +170,11 @@ func (c *card) addr(v6 bool) string {
 
 func (c *card) prepare(ctx context.Context, t testCase) error {
 	c.faults = t.impair.faults
-	if t.mtu != c.mtu {
-		if _, err := c.vm.Run(ctx, "ip", "-n", cardNetns, "link", "set", cardInterface, "mtu", strconv.Itoa(t.mtu)); err != nil {
+	if mtu := min(t.mtu, c.model.mtu); mtu != c.mtu {
+		if _, err := c.vm.Run(ctx, "ip", "-n", cardNetns, "link", "set", cardInterface, "mtu", strconv.Itoa(mtu)); err != nil {
 			return err
 		}
-		c.mtu = t.mtu
+		c.mtu = mtu
 	}
 	return c.isZeroCopy(ctx)
 }

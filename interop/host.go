@@ -61,6 +61,9 @@ func (c hostCase) usual() time.Duration { return 5 * time.Second }
 // of their own, so that they print their goroutines first.
 const hostLimit = 2 * time.Minute
 
+// resetsLimit is hostLimit on cards that reset.
+const resetsLimit = 10 * time.Minute
+
 // program returns the path of the test program in the guest.
 func (h hostTest) program() string { return "/usr/bin/" + h.file() }
 
@@ -129,7 +132,11 @@ func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
 
 func (b *bed) runHostTest(ctx context.Context, h hostTest) (string, error) {
 	argv := append([]string{"env"}, h.env()...)
-	p, err := b.linux.vm.Start(hostLimit, append(argv, h.program(), "-test.v", "-test.timeout", "110s", "-test.parallel", "4", "-test.run", h.run)...)
+	limit := hostLimit
+	if h.cards && b.o.cards.resets {
+		limit = resetsLimit
+	}
+	p, err := b.linux.vm.Start(limit, append(argv, h.program(), "-test.v", "-test.timeout", (limit-10*time.Second).String(), "-test.parallel", "4", "-test.run", h.run)...)
 	if err != nil {
 		return "", err
 	}

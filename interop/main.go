@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,8 @@ type options struct {
 	out      string
 	scripts  string            // folder of the guest's scripts
 	images   map[string]string // by kernel
+	cards    cardModel
+	qemu     string            // another QEMU than that of this system
 	hosts    []hostCase        // run after the other cases
 	files    map[string]string // for the guests, by their paths in the guest
 	meter    *progress.Meter
@@ -64,7 +67,7 @@ func main() {
 
 func realMain() (code int, err error) {
 	var o options
-	var kernels, run string
+	var kernels, run, cards string
 	var list bool
 	flag.StringVar(&kernels, "kernel", "6.1,6.12,7", "kernel `series` to test against, separated by commas, the newest last")
 	flag.BoolVar(&o.all, "all", false, "run every case on every kernel, also cases that other cases cover")
@@ -77,12 +80,17 @@ func realMain() (code int, err error) {
 	flag.StringVar(&o.out, "out", "", "`folder` for logs and captures (default interop/out)")
 	flag.BoolVar(&o.repaired, "repaired", false, "run all cases with --recovery; by default, without -all, one condition for each tool and role")
 	flag.BoolVar(&o.between, "between", false, "run all cases of rocectl impair between two guests, not only one")
+	flag.StringVar(&cards, "cards", "virtio", "`model` of the guest's cards for AF_XDP: virtio, or igb, for which QEMU of the next Debian release is fetched")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return 2, fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
 	if o.run, err = regexp.Compile(run); err != nil {
 		return 2, fmt.Errorf("-run: %w", err)
+	}
+	var known bool
+	if o.cards, known = cardModels[cards]; !known {
+		return 2, fmt.Errorf("-cards %q: there are the models %s", cards, strings.Join(slices.Sorted(maps.Keys(cardModels)), " and "))
 	}
 	o.kernels = strings.Split(kernels, ",")
 
@@ -169,6 +177,11 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 	for _, k := range o.kernels {
 		fmt.Printf("image of Linux %s: packages, kernel, tools (minutes the first time)\n", k)
 		if o.images[k], err = vm.Image(ctx, o.scripts, k); err != nil {
+			return err
+		}
+	}
+	if o.cards.newer {
+		if o.qemu, err = vm.QEMU(ctx, o.scripts); err != nil {
 			return err
 		}
 	}

@@ -153,7 +153,8 @@ mkdir -p "$root/lib/modules/$release"
 cp "$tree/lib/modules/$release"/modules.* "$root/lib/modules/$release/"
 # Drivers of devices that no guest has are removed first, because depmod is then much faster.
 (cd "$tree/lib/modules/$release/kernel" &&
-  rm -rf sound drivers/{media,iio,usb,hid,hwmon,input,platform,scsi,comedi,ata,mtd,watchdog,video,misc,i2c,md,gpu,leds} drivers/net/{wireless,ethernet,phy,usb,can})
+  rm -rf sound drivers/{media,iio,usb,hid,hwmon,input,platform,scsi,comedi,ata,mtd,watchdog,video,misc,md,gpu,leds} drivers/i2c/[!a]* drivers/net/{wireless,phy,usb,can} &&
+  find drivers/net/ethernet -name '*.ko*' ! -name 'igb.ko*' -delete)
 depmod -b "$tree" "$release"
 while read -r m; do
   case $m in '' | '#'*) continue ;; esac

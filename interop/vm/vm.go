@@ -25,7 +25,26 @@ import (
 // Image builds or finds the image of a kernel series ("6.1", "6.12", "7") and returns
 // its folder. dir is the folder of this package's scripts.
 func Image(ctx context.Context, dir, series string) (string, error) {
-	p, err := proc.Start(ctx, filepath.Join(dir, "build.sh"), series)
+	image, err := lastLine(ctx, filepath.Join(dir, "build.sh"), series)
+	if err != nil {
+		return "", fmt.Errorf("building the image of kernel %s: %w", series, err)
+	}
+	return image, nil
+}
+
+// QEMU fetches the QEMU of the Debian release after this one and returns the program for [Config].QEMU. dir is
+// the folder of this package's scripts.
+func QEMU(ctx context.Context, dir string) (string, error) {
+	program, err := lastLine(ctx, filepath.Join(dir, "qemu.sh"))
+	if err != nil {
+		return "", fmt.Errorf("fetching another QEMU: %w", err)
+	}
+	return program, nil
+}
+
+// lastLine runs a script and returns the last line of its output.
+func lastLine(ctx context.Context, argv ...string) (string, error) {
+	p, err := proc.Start(ctx, argv...)
 	if err != nil {
 		return "", err
 	}
@@ -34,7 +53,7 @@ func Image(ctx context.Context, dir, series string) (string, error) {
 		err = p.Failed(e)
 	}
 	if err != nil {
-		return "", fmt.Errorf("building the image of kernel %s: %w", series, err)
+		return "", err
 	}
 	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
 	return lines[len(lines)-1], nil
@@ -59,13 +78,17 @@ type Config struct {
 	// driver supports zero copy of AF_XDP. The guest's init does not configure them.
 	Cards []Card
 
+	// Model is the device of the cards: "igb", or virtio_net if it is empty.
+	Model string
+	QEMU  string // what QEMU returned; empty: that of this system
+
 	// Files are put into the guest's file system, by their paths there.
 	Files map[string]string
 }
 
 // Card is an interface of a guest.
 type Card struct {
-	Tap    string // an existing tap device, with several queues
+	Tap    string // an existing tap device, with several queues for virtio_net
 	MAC    string
 	Queues int // at least two
 }
@@ -115,7 +138,10 @@ func (v *VM) boot(ctx context.Context, c Config) error {
 	for _, card := range c.Cards {
 		cards = append(cards, fmt.Sprintf("%s,%s,%d", card.Tap, card.MAC, card.Queues))
 	}
-	env = append(env, "VM_CARDS="+strings.Join(cards, " "))
+	env = append(env, "VM_CARDS="+strings.Join(cards, " "), "VM_CARD="+c.Model)
+	if c.QEMU != "" {
+		env = append(env, "VM_QEMU="+c.QEMU)
+	}
 	if c.CPU != "" {
 		env = append(env, "VM_CPU="+c.CPU)
 	}
