@@ -211,7 +211,7 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 			"link add br0 type bridge mcast_snooping 0",
 			"link add " + vethName + " type veth peer name " + vethPeer,
 			"link set " + vethPeer + " master br0 up", "link set " + vethName + " up",
-			"link set " + o.tap + " master br0", "link set br0 up",
+			"link set " + o.tap + " master br0", "link set br0 arp off up", // a second answer to ARP would race with that of the veth
 		}
 		for _, tap := range o.joined {
 			lines = append(lines, "link set "+tap+" master br0")
