@@ -54,6 +54,7 @@ func startAll(t testing.TB, s *netlab.Side, c Config, n int) (ports []*Port) {
 			t.Cleanup(func() { q.Close() })
 		}
 	})
+	awaitCard(t, s, ports[0])
 	return ports
 }
 
@@ -522,7 +523,7 @@ func TestLinkDown(t *testing.T) {
 			a.SetUp(t, false)
 			const lost = 700 // more than the ring takes
 			for i := 0; i < lost; i++ {
-				linktest.Send(t, pa, way, bth.PSN(1000+i), make([]byte, mtu-100))
+				linktest.Send(t, pa, way, bth.PSN(1000+i), make([]byte, pa.Info().MTU-100))
 			}
 			if err := pa.Flush(); !errors.Is(err, link.ErrDown) {
 				t.Errorf("Flush: %v, want ErrDown", err)

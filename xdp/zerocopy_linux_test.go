@@ -3,44 +3,95 @@ package xdp
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os/exec"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/linktest"
 )
 
-// largestZeroCopy is the largest MTU with which virtio_net accepts a program that does not support fragments.
-const largestZeroCopy = oneBuffer
+// zeroCopyDriver describes a driver with zero copy.
+type zeroCopyDriver struct {
+	largest int    // the largest MTU with which it accepts a program that does not support fragments
+	beyond  string // the mode with an MTU of 4200
+	carries int    // the MTU of the Port in that mode
+	adds    bool   // it adds unused queues for the program
+}
+
+var zeroCopyDrivers = map[string]zeroCopyDriver{
+	"virtio_net": {oneBuffer, "native, scatter-gather, copy", 4200, true},
+	"igb":        {3046, "generic, copy", 3822, false},
+}
+
+// driverOfCards returns the description of the driver of the cards. The cards are still in the namespace of the test.
+func driverOfCards(t testing.TB) zeroCopyDriver {
+	card, _, _ := netlab.Cards()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	name := ethtool.Driver(fd, card)
+	d, known := zeroCopyDrivers[name]
+	if !known {
+		t.Fatalf("zeroCopyDrivers has no driver %q", name)
+	}
+	return d
+}
+
+// awaitCard waits until the link of a card is up. igb resets the card when a Port opens.
+func awaitCard(t testing.TB, s *netlab.Side, p *Port) {
+	t.Helper()
+	if _, _, ok := netlab.Cards(); !ok {
+		return
+	}
+	s.Do(t, func() {
+		if i, err := net.InterfaceByName(s.Interface); err != nil || i.Flags&net.FlagUp == 0 {
+			return // the test wants it down
+		}
+		for deadline := time.Now().Add(linktest.Patience); !p.Stats().LinkUp && time.Now().Before(deadline); {
+			if err := p.Wait(10 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
 
 // TestZeroCopy: the modes of a card whose driver supports zero copy. Packets of every size up to the MTU are sent in
 // both directions, more of them than a ring has entries.
 func TestZeroCopy(t *testing.T) {
 	netlab.NeedCards(t)
+	driver := driverOfCards(t)
 	for _, test := range []struct {
-		mtu    int
-		config Config
-		mode   string
+		mtu     int // of the cards
+		config  Config
+		mode    string
+		carries int // the MTU of the Ports
 	}{
-		{1500, Config{}, "native, zero copy"},
-		{1500, Config{Copy: true}, "native, copy"},
-		{1500, Config{RingSize: 64}, "native, zero copy"},
-		{largestZeroCopy, Config{}, "native, zero copy"},
-		{4200, Config{}, "native, scatter-gather, copy"},
+		{1500, Config{}, "native, zero copy", 1500},
+		{1500, Config{Copy: true}, "native, copy", 1500},
+		{1500, Config{RingSize: 64}, "native, zero copy", 1500},
+		{driver.largest, Config{}, "native, zero copy", driver.largest},
+		{4200, Config{}, driver.beyond, driver.carries},
 	} {
 		t.Run(fmt.Sprintf("MTU %d %s rings of %d", test.mtu, test.mode, test.config.RingSize), func(t *testing.T) {
 			a, b := netlab.Pair(t, netlab.Config{MTU: test.mtu})
 			pa, pb := start(t, a, test.config), start(t, b, test.config)
 			for _, p := range []*Port{pa, pb} {
-				if i := p.Info(); i.Mode != test.mode || i.MTU != test.mtu {
-					t.Errorf("mode %q, MTU %d; want %q and %d; notes %q", i.Mode, i.MTU, test.mode, test.mtu, i.Notes)
+				if i := p.Info(); i.Mode != test.mode || i.MTU != test.carries {
+					t.Errorf("mode %q, MTU %d; want %q and %d; notes %q", i.Mode, i.MTU, test.mode, test.carries, i.Notes)
 				}
 			}
-			sizes(t, pa, pb, path(t, a, b, false, 0), test.mtu)
-			sizes(t, pb, pa, path(t, b, a, true, 0), test.mtu)
+			sizes(t, pa, pb, path(t, a, b, false, 0), test.carries)
+			sizes(t, pb, pa, path(t, b, a, true, 0), test.carries)
 		})
 	}
 }
@@ -48,6 +99,11 @@ func TestZeroCopy(t *testing.T) {
 // sizes sends a packet of each size from 0 to the MTU in steps, and checks what arrives.
 func sizes(t *testing.T, from, to *Port, way *frame.Path, mtu int) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("sender %+v, receiver %+v", from.Stats(), to.Stats())
+		}
+	}()
 	most := mtu - way.HeaderLen(frame.LayoutIP) - linktest.Overhead
 	payload := make([]byte, most+1)
 	for i := range payload {
@@ -57,7 +113,9 @@ func sizes(t *testing.T, from, to *Port, way *frame.Path, mtu int) {
 	for n := 0; n <= most; n += 4 {
 		sent = append(sent, payload[n%2:n%2+n])
 	}
-	const batch = 32 // fits the smallest ring
+	// The smallest ring has 64 entries. The card has no buffers for two batches: for those that the receiver has just given
+	// back, and for those that it still has. igb drops a packet for which it has none.
+	const batch = 16
 	for at := 0; at < len(sent); at += batch {
 		part := sent[at:min(at+batch, len(sent))]
 		for i, p := range part {
@@ -83,7 +141,7 @@ func BenchmarkZeroCopy(b *testing.B) {
 		config Config
 	}{{"copy", Config{Copy: true}}, {"zero", Config{}}} {
 		open := func(b *testing.B) (from, to link.Port) {
-			x, y := netlab.Pair(b, netlab.Config{MTU: largestZeroCopy})
+			x, y := netlab.Pair(b, netlab.Config{MTU: zeroCopyDrivers["virtio_net"].largest})
 			return start(b, x, mode.config), start(b, y, mode.config)
 		}
 		b.Run(mode.name+"/stream", func(b *testing.B) { linktest.BenchmarkPort(b, open) })
@@ -91,10 +149,11 @@ func BenchmarkZeroCopy(b *testing.B) {
 	}
 }
 
-// TestSpareQueues: the driver of a card with unused queues adds some of them for the program. The Port serves them,
-// too, and uses copy mode.
+// TestSpareQueues: virtio_net on a card with unused queues adds some of them for the program. The Port serves them,
+// too, and uses copy mode. On a card whose driver adds none it has zero copy.
 func TestSpareQueues(t *testing.T) {
 	netlab.NeedCards(t)
+	driver := driverOfCards(t)
 	a, b := netlab.Pair(t, netlab.Config{})
 	for _, s := range []*netlab.Side{a, b} {
 		queues := s.Link().Attrs().NumRxQueues
@@ -110,7 +169,11 @@ func TestSpareQueues(t *testing.T) {
 	}
 	pa, pb := start(t, a, Config{}), start(t, b, Config{})
 	for _, p := range []*Port{pa, pb} {
-		if i := p.Info(); i.Mode != "native, copy" || len(p.queues) < 2 {
+		mode := "native, zero copy"
+		if driver.adds {
+			mode = "native, copy"
+		}
+		if i := p.Info(); i.Mode != mode || len(p.queues) > 1 != driver.adds {
 			t.Errorf("mode %q, queues %v, notes %q", i.Mode, p.queues, i.Notes)
 		}
 	}
