@@ -541,7 +541,7 @@ func TestLinkDown(t *testing.T) {
 			}
 
 			a.SetUp(t, true)
-			deadline := time.Now().Add(5 * time.Second)
+			deadline := time.Now().Add(linktest.Patience)
 			for psn := bth.PSN(2); ; psn++ { // until the carrier is back
 				linktest.Send(t, pa, way, psn, nil)
 				pa.Flush()
