@@ -126,10 +126,10 @@ func (q *QP) windowHasRoom(w *sendWQE) bool {
 	return !r.full
 }
 
-// windowFor returns how many packets may be unacknowledged while w is sent. Two kinds of packets are unacknowledged, but
-// no longer in flight, and as many more may follow: READ responses that have arrived early, and requests that the peer
-// holds. Of the latter the requester knows only that a window of them has left the network before the missing one is
-// repaired.
+// windowFor returns how many packets may be unacknowledged while w is sent. In a window of the default size, two kinds of
+// packets are unacknowledged, but no longer in flight, and as many more may follow: READ responses that have arrived
+// early, and requests that the peer holds. Of the latter the requester knows only that a window of them has left the
+// network before the missing one is repaired.
 func (q *QP) windowFor(w *sendWQE) int32 {
 	r := &q.requester
 	limit := r.window
@@ -140,8 +140,9 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 		limit <<= r.wide & 31
 	}
 	switch {
+	case !q.autoWindow: // the program has chosen the window
 	case w.kind == kindRead:
-		if e := r.missing; e != nil {
+		if e := r.missing; e != nil && !r.single.twiceValid { // after going back, it requests early responses again
 			limit = max(limit, min(limit+int32(e.held), repairSpan-int32(q.readPSNs)))
 		}
 	case r.single.isOn() && r.single.knownToHold():

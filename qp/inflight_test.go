@@ -383,3 +383,40 @@ func TestAlwaysRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowChosen: a requester keeps to the window that its program has chosen, although packets have left the network.
+func TestWindowChosen(t *testing.T) {
+	const window = 16
+	unacked := func(b *bench, from bth.PSN) (n int) {
+		for _, p := range b.sent() {
+			k := 1
+			if p.Op == bth.RCReadRequest {
+				k = int(p.DMALen()+1023) / 1024
+			}
+			n = max(n, int(p.PSN().Sub(from))+k)
+		}
+		return n
+	}
+	t.Run("requests that the peer holds", func(t *testing.T) {
+		b := singly(t, pairConfig{window: window})
+		b.after(20 * us)
+		b.inject(nak(bth.NAKSequence, s0.Add(5))) // it holds
+		b.sent()
+		_, m := b.region(t, 64<<10)
+		b.post(send(m, 64<<10))
+		if n := unacked(b, s0.Add(5)); n > window {
+			t.Errorf("%d packets are unacknowledged", n)
+		}
+	})
+	t.Run("early responses", func(t *testing.T) {
+		b, _, data, m := repairing(t, pairConfig{window: window, rd: 16})
+		b.post(read(m, 32<<10))
+		most := unacked(b, s0)
+		for i := 1; i < window; i++ {
+			b.inject(part(bth.RCReadResponseMiddle, data, 32<<10, i))
+		}
+		if n := unacked(b, s0); n > most {
+			t.Errorf("%d responses are unacknowledged, at first %d", n, most)
+		}
+	})
+}

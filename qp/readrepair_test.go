@@ -447,3 +447,32 @@ func TestReadRepairPlaces(t *testing.T) {
 		t.Error("data differ")
 	}
 }
+
+// TestReadWindowBack: a requester that goes back asks for early responses again, so these are in flight again: it asks
+// for no more than a requester without early responses.
+func TestReadWindowBack(t *testing.T) {
+	const size = 4 << 20
+	b, _, _, _ := repairing(t, pairConfig{mtu: bth.MTU4096, timeout: 14, rd: 16})
+	_, m := b.region(t, size)
+	asked := func() (n, end int) {
+		for _, p := range b.sent() {
+			k := int(p.DMALen()+4095) / 4096
+			n, end = n+k, max(end, int(p.PSN().Sub(s0))+k)
+		}
+		return n, end
+	}
+	b.post(qp.SendWR{Opcode: qp.Read, SG: []mr.SGE{m.SGE(0, size)}, RemoteAddr: 0x1000, RKey: 0x77})
+	usual, end := asked()
+	for i := 1; i < end; i++ {
+		b.inject(packet{op: bth.RCReadResponseMiddle, psn: s0.Add(i), payload: make([]byte, 4096)})
+		_, more := asked()
+		end = max(end, more)
+	}
+	if end < 4*usual {
+		t.Fatalf("asks for %d responses, and for %d while early ones arrive", usual, end)
+	}
+	b.expire()
+	if n, _ := asked(); n == 0 || n > usual {
+		t.Errorf("asks for %d responses at once after it went back, and for %d before", n, usual)
+	}
+}
