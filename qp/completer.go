@@ -113,11 +113,12 @@ func (q *QP) completeRead(now mono.Time, p *frame.Packet, psn bth.PSN) bool {
 // handleAck handles a plain acknowledgement or a NAK.
 func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 	r := &q.requester
+	old := q.mayBeOld()
 	if s.Kind() == bth.KindACK {
 		found := r.probes > 0 && psn == r.acked
 		if w := q.ackThrough(now, psn); w != nil && w.last.Less(psn) {
 			// The peer acknowledges a PSN beyond a READ or atomic whose answer is missing.
-			q.lostAnswer(now, psn)
+			q.lostAnswer(now, psn, old)
 		} else if found && r.acked.Less(r.max) && q.state != Err {
 			// The peer was waiting for the packet that the probe repeated. It has
 			// dropped the packets behind it, which came too early, or holds them and
@@ -141,6 +142,8 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 		q.incidents().NAKsReceived++
 		switch {
 		case r.rnrDeadline != mono.Never: // after an RNR NAK the wait goes on
+		case missing && old:
+			q.retry(now)
 		case q.nakSingly(now, psn, missing):
 		case psn == r.acked:
 			q.retryAgain(now)
@@ -157,14 +160,20 @@ func (q *QP) handleAck(now mono.Time, s bth.Syndrome, psn bth.PSN) {
 }
 
 // lostAnswer recovers from the loss of an answer: the peer acknowledges psn, which is beyond a READ or atomic without
-// an answer.
-func (q *QP) lostAnswer(now mono.Time, psn bth.PSN) {
-	if q.repairs() {
+// an answer. old: the acknowledgement may be one of an old connection.
+func (q *QP) lostAnswer(now mono.Time, psn bth.PSN, old bool) {
+	if q.repairs() && !old {
 		q.noteExecuted(now, psn.Add(1))
 		return
 	}
 	q.cnt.ImpliedNAK++
 	q.retry(now)
+}
+
+// mayBeOld reports whether an answer may be one of an old connection: see hold.
+func (q *QP) mayBeOld() bool {
+	r := &q.requester
+	return q.reused && q.repair != nil && r.acked == r.firstPSN
 }
 
 // nakStatus maps a fatal NAK to the status of the work request it hit.
@@ -234,13 +243,13 @@ func (q *QP) answered(now mono.Time, p *frame.Packet, psn bth.PSN) *sendWQE {
 	if r.missing != nil {
 		q.filled(now, p, psn)
 	}
-	stale := false      // whether it may be of an old connection
+	old := false
 	if r.acked != psn { // rare: answers come in order
-		stale = q.reused && q.repair != nil && r.acked == r.firstPSN
+		old = q.mayBeOld()
 		q.noteAnswer(now)
 		q.ackThrough(now, psn.Add(-1))
 	}
-	if r.acked != psn && q.repairs() && !stale {
+	if r.acked != psn && q.repairs() && !old {
 		q.early(now, p, psn)
 		return nil
 	}

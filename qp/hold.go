@@ -20,7 +20,7 @@ import (
 // A program may connect a queue pair again that was connected before, with the same PSNs, while packets of the old
 // connection are still on their way. They arrive before those of the new connection. So a queue pair that was connected
 // before holds nothing until it has executed a request of the present connection, and its requester keeps no early
-// response until there was an answer.
+// response, and does not rely on what an acknowledgement says about requests behind a READ, until there was an answer.
 //
 // A responder begins a hold only if there is room for the largest window. Holding a part of a window is worse than
 // holding nothing: the requests that were dropped are found missing one by one.

@@ -8,6 +8,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
 
@@ -276,5 +277,26 @@ func TestReadAgain(t *testing.T) {
 	b.wantDone(cq.Success)
 	if !bytes.Equal(mem[:4096], data[:4096]) {
 		t.Error("data differ")
+	}
+}
+
+// TestAckAgain: an acknowledgement or a NAK of the old connection arrives while the first READ of the new one waits for
+// its responses. It completes none of the requests behind that READ.
+func TestAckAgain(t *testing.T) {
+	for name, old := range map[string]packet{"ACK": ack(s0.Add(4)), "NAK": nak(bth.NAKSequence, s0.Add(5))} {
+		t.Run(name, func(t *testing.T) {
+			b, _, data, m := repairing(t, pairConfig{})
+			b.again(pairConfig{psnA: s0})
+			b.post(read(m, 4096))
+			for range 2 {
+				b.post(qp.SendWR{Opcode: qp.Write, SG: []mr.SGE{m.SGE(0, 8)}, RemoteAddr: 0x1000, RKey: 0x77})
+			}
+			b.sent()
+			b.inject(old)
+			for i, op := range []bth.Opcode{bth.RCReadResponseFirst, bth.RCReadResponseMiddle, bth.RCReadResponseMiddle, bth.RCReadResponseLast} {
+				b.inject(part(op, data, 4096, i))
+			}
+			b.wantDone(cq.Success) // the READ: the peer may not have got the WRITEs
+		})
 	}
 }
