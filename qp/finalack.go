@@ -61,8 +61,12 @@ func (q *QP) oweAck() {
 	q.rarities().final = finalAck{path: q.path, destQPN: q.destQPN, psn: s.acked, msn: s.msn, migReq: q.mig.bit, at: mono.Never, due: true}
 }
 
-// forgetFinal ends the repetitions: the queue pair gets another peer.
-func (q *QP) forgetFinal() {
+// LastPeer returns the path and the number of the queue pair that the last acknowledgement goes to, if Owes.
+func (q *QP) LastPeer() (*frame.Path, bth.QPN) { return q.rare.final.path, q.rare.final.destQPN }
+
+// ForgetLast ends the repetitions of the last acknowledgement: a queue pair that ends gets another peer, or its peer
+// another queue pair.
+func (q *QP) ForgetLast() {
 	if q.owes {
 		q.owes = false
 		q.rare.final = finalAck{}
@@ -93,7 +97,7 @@ func (q *QP) emitFinal(now mono.Time, sink frame.Sink) emission {
 	sink.Commit()
 	q.cnt.SentPkts++
 	if f.due = false; f.repeats == finalAckRepeats {
-		q.forgetFinal()
+		q.ForgetLast()
 		return emitted
 	}
 	f.at = now.Add(silence << (2 * f.repeats))

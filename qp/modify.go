@@ -270,7 +270,7 @@ func (q *QP) enter(to State) {
 	case to == Err:
 		q.fail(cq.WRFlushErr)
 	default:
-		q.forgetFinal()
+		q.ForgetLast()
 		q.state = to
 		if from == RTS && to == SQD {
 			q.requester.drained = false

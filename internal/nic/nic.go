@@ -57,6 +57,7 @@ type NIC struct {
 
 	state atomic.Pointer[interfaceState]
 	port  portState
+	ended ended
 
 	filter link.Filter  // early drop at the port; nil: none
 	shared share.Shared // other processes on the addresses; nil: there are none

@@ -29,8 +29,9 @@ type QP struct {
 
 	event    func(EventType)
 	owner    any
-	attached int     // number of multicast groups
-	source   bth.GID // the address from which packets pass early drop; zero: every address
+	attached int       // number of multicast groups
+	last     *lastWord // nil: it has not ended, or is silent
+	source   bth.GID   // the address from which packets pass early drop; zero: every address
 }
 
 // connLink links a queue pair with its connection in the connection manager. A queue pair
@@ -202,6 +203,10 @@ func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 	}
 	if err == nil && mask&qp.AttrAV != 0 {
 		core.route()
+	}
+	core.noteEnd()
+	if err == nil && mask&qp.AttrDestQPN != 0 {
+		s.nic.ended.connected(remote{core.engine.Path().Config().Dst, a.DestQPN})
 	}
 	s.touch(core)
 	s.finish(s.nic.Now())

@@ -44,7 +44,7 @@ func (s *Shard) build(now mono.Time) {
 		}
 		q := s.ready[i]
 		s.crowded = false
-		more := q.engine.Emit(now, q.sink)
+		more := s.emit(now, q)
 		s.timers.Set(&q.timer, q, q.engine.NextTimeout())
 		if more && s.refused {
 			if s.commits == last {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/qp"
 )
@@ -68,6 +69,45 @@ func TestEndingAfterLoss(t *testing.T) {
 				if wc := ok(client.QP().SendCQ().Next(t.Context()))(t); wc.Err() != nil {
 					t.Error(wc.Err())
 				}
+			})
+		})
+	}
+}
+
+// TestEndingPeerAgain: a queue pair has ended and repeats its last acknowledgement. Its peer is meanwhile connected with
+// another queue pair of the device, with the same PSNs, and all that it sends is lost. The repetitions do not reach it: it
+// would take them for acknowledgements of what it has sent.
+func TestEndingPeerAgain(t *testing.T) {
+	const size = 4 * 4096
+	for name, end := range map[string]func(*peer) error{
+		"destroyed": func(p *peer) error { return p.qp.Close() },
+		"error":     func(p *peer) error { return p.qp.Modify(&roce.Attr{State: qp.Err}, qp.AttrState) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				n := newNetwork(t)
+				ca, cb := n.config("10.0.0.1"), n.config("10.0.0.2")
+				ca.Ports[0] = ok(fault.Wrap(ca.Ports[0], fault.Config{Rules: []fault.Rule{
+					{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCSendMiddle), Nth: 1},
+					{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCSendOnly)},
+				}}))(t)
+				ca.Recovery, cb.Recovery = roce.RecoverAll, roce.RecoverAll
+				a, b := newPeer(t, n.open(ca), size), newPeer(t, n.open(cb), size)
+				connect(t, a, b)
+				b.recv(0, size)
+				a.post(roce.Send, 0, size, nil, 0)
+				b.wait()
+				check(t, end(b))
+				a.wait()
+				check(t, a.qp.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState))
+				check(t, a.qp.Init(roce.DefaultQPAccess, 0))
+				again := newPeer(t, b.dev, size)
+				again.psn = b.psn
+				connect(t, a, again)
+				for range 4 {
+					a.post(roce.Send, 0, 8, nil, 0)
+				}
+				a.waitFor(cq.RetryExcErr)
 			})
 		})
 	}
