@@ -22,19 +22,19 @@ import (
 // before holds nothing until it has executed a request of the present connection, and its requester keeps no early
 // response, and does not rely on what an acknowledgement says about requests behind a READ, until there was an answer.
 //
-// A responder begins a hold only if there is room for the largest window. Holding a part of a window is worse than
+// A responder begins a hold only if there is room for a whole window. Holding a part of a window is worse than
 // holding nothing: the requests that were dropped are found missing one by one.
 
 // Limits of a hold.
 const (
 	holdSlots    = 256            // PSNs behind the missing one
-	holdBytes    = 576 << 10      // room for twice DefaultWindowBytes of packets of any size: see windowFor
+	holdBytes    = 288 << 10      // room for DefaultWindowBytes of packets of any size
 	holdOverhead = 96             // of a block: the longest headers, and the ICRC
 	holdLimit    = 4 * firstProbe // for how long a gap may stay open
 )
 
 // DefaultHoldBudget is how many bytes the queue pairs of an owner hold at most.
-const DefaultHoldBudget = 8 << 20
+const DefaultHoldBudget = 4 << 20
 
 // hold is a gap in the requests of a peer, and the requests that came behind it.
 type hold struct {

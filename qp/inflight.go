@@ -126,10 +126,9 @@ func (q *QP) windowHasRoom(w *sendWQE) bool {
 	return !r.full
 }
 
-// windowFor returns how many packets may be unacknowledged while w is sent. In a window of the default size, two kinds of
-// packets are unacknowledged, but no longer in flight, and as many more may follow: READ responses that have arrived
-// early, and requests that the peer holds. Of the latter the requester knows only that a window of them has left the
-// network before the missing one is repaired.
+// windowFor returns how many packets may be unacknowledged while w is sent. READ responses that have arrived early are
+// unacknowledged, but no longer in flight: in a window of the default size, as many more may be requested. Requests that
+// the peer holds count: the requester does not know when they have left the network.
 func (q *QP) windowFor(w *sendWQE) int32 {
 	r := &q.requester
 	limit := r.window
@@ -139,15 +138,9 @@ func (q *QP) windowFor(w *sendWQE) int32 {
 	if r.wide != 0 && w.kind != kindRead { // not for READs: a loss costs all responses behind it
 		limit <<= r.wide & 31
 	}
-	switch {
-	case !q.autoWindow: // the program has chosen the window
-	case w.kind == kindRead:
-		if e := r.missing; e != nil && !r.single.twiceValid { // after going back, it requests early responses again
-			limit = max(limit, min(limit+int32(e.held), repairSpan-int32(q.readPSNs)))
-		}
-	case r.single.isOn() && r.single.knownToHold():
-		blocks, _ := blocksFor(q.mtu)
-		limit = max(limit, min(2*limit, int32(blocks)-1))
+	// After going back, the requester requests early responses again.
+	if e := r.missing; e != nil && w.kind == kindRead && q.autoWindow && !r.single.twiceValid {
+		limit = max(limit, min(limit+int32(e.held), repairSpan-int32(q.readPSNs)))
 	}
 	return limit
 }
