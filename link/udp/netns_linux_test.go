@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -381,6 +382,57 @@ func TestNoWay(t *testing.T) {
 	}
 	if pa.tx.supers.Any() {
 		t.Error("GSO was given up for a peer that cannot be reached")
+	}
+}
+
+// TestTooLong: if the MTU of the interface has become smaller, packets that are too long are lost. A shorter packet behind
+// them in a super-packet is not.
+func TestTooLong(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{MTU: 4200})
+	pa, pb := start(t, a, Config{}), start(t, b, Config{})
+	if err := a.Netlink().LinkSetMTU(a.Link(), 1500); err != nil {
+		t.Fatal(err)
+	}
+	for _, v6 := range []bool{false, true} {
+		there := path(t, a, b, v6, nil)
+		for _, test := range []struct {
+			name  string
+			sizes []int // of payloads; the PSN is the index
+			want  []bth.PSN
+		}{
+			{"a request", []int{2048}, nil},
+			{"a request and an acknowledgement", []int{2048, 4}, []bth.PSN{1}},
+			{"requests and an acknowledgement", []int{2048, 2048, 2048, 4}, []bth.PSN{3}},
+			{"the shorter one is too long, too", []int{2048, 2048, 1600}, nil},
+			{"in the middle", []int{1024, 1024, 4, 2048, 2048, 4, 1024}, []bth.PSN{0, 1, 2, 5, 6}},
+		} {
+			before := pa.Stats()
+			for i, n := range test.sizes {
+				linktest.Send(t, pa, there, bth.PSN(i), make([]byte, n))
+			}
+			if err := pa.Flush(); err != nil {
+				t.Errorf("v6 %v, %s: %v", v6, test.name, err)
+			}
+			linktest.Send(t, pa, there, 99, nil) // so that there is always one to wait for
+			if err := pa.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			var got []bth.PSN
+			for len(got) == 0 || got[len(got)-1] != 99 {
+				psns, _ := linktest.Collect(t, pb, 1)
+				got = append(got, psns...)
+			}
+			if want := append(slices.Clone(test.want), 99); !slices.Equal(got, want) {
+				t.Errorf("v6 %v, %s: PSNs %v arrived, want %v", v6, test.name, got, want)
+			}
+			s := pa.Stats()
+			if lost := s.TxOversize - before.TxOversize; int(lost) != len(test.sizes)-len(test.want) || s.TxErrors+s.TxDrops != 0 {
+				t.Errorf("v6 %v, %s: %d too long, %+v", v6, test.name, lost, s)
+			}
+		}
+	}
+	if pa.tx.supers.Any() {
+		t.Error("super-packets count as refused, although the packets were too long")
 	}
 }
 

@@ -90,7 +90,7 @@ func (p *Port) send() (err error) {
 				t.drop(&p.Count.TxDrops)
 			}
 		case tooLong:
-			t.drop(&p.Count.TxOversize)
+			t.dropTooLong(&p.Count.TxOversize)
 		case absent:
 			if down := p.LinkState("send"); down != nil {
 				return p.giveUp(down)
@@ -145,6 +145,23 @@ func (t *tx) drop(counter *atomic.Uint64) {
 	counter.Add(uint64(t.queue[t.sent].count - t.part))
 	t.sent++
 	t.part = 0
+}
+
+// dropTooLong drops the packets of the first message that are as long as its first one. A shorter one behind them, for
+// instance an acknowledgement, may not be too long, so it leaves separately.
+func (t *tx) dropTooLong(counter *atomic.Uint64) {
+	m := &t.queue[t.sent]
+	last := m.count - 1
+	if at, end := m.packet(last); t.part == last || end-at == m.size {
+		t.drop(counter)
+		return
+	}
+	if !m.split {
+		t.split(m, 0)
+	}
+	m.errno = 0 // the reason was the length, not that it was a super-packet
+	counter.Add(uint64(last - t.part))
+	t.part = last
 }
 
 // sendBatch sends the built messages, counts them, and returns the number of
