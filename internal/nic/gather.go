@@ -86,6 +86,9 @@ func (s *Shard) backgroundBatch() (n int, woke, open bool) {
 	}
 	now := s.nic.Now()
 	s.gather.resumed(now)
+	if s.deferred {
+		s.polling.sendsAnyway()
+	}
 	n = s.work(now)
 	woke, waits := s.gather.handled(now)
 	if waits {

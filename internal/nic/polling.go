@@ -33,8 +33,8 @@ const (
 
 	// A program is prompt if it calls again within answerGap after a completion. It counts as answering while its score
 	// is answerScore or more. A prompt call increases the score, a later one decreases it by lateScore. One late call says
-	// little, because another program may have used the processor. The score is cleared if the background goroutine had to
-	// send an acknowledgement that waited for the program.
+	// little, because another program may have used the processor. But the late call clears the score if the background
+	// goroutine had to send an acknowledgement that waited for this call.
 	answerGap      = 10 * time.Microsecond
 	answerScore    = 16
 	lateScore      = 8
@@ -70,6 +70,7 @@ type polling struct {
 
 	// Guarded by the shard.
 	handed  mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
+	awaited bool          // since then the background goroutine has sent deferred packets
 	prompt  int           // score of prompt calls, up to maxAnswerScore
 	posts   int           // since the last poll without success
 	singles int           // times in a row that posts was 1 at such a poll, up to singlesInRow
@@ -190,13 +191,20 @@ func (s *Shard) called(now mono.Time) {
 	if p.handed == mono.Never {
 		return
 	}
-	if now.Sub(p.handed) > answerGap {
-		p.prompt = max(p.prompt-lateScore, 0)
-	} else {
+	switch {
+	case now.Sub(p.handed) <= answerGap:
 		p.prompt = min(p.prompt+1, maxAnswerScore)
+	case p.awaited:
+		p.prompt = 0
+	default:
+		p.prompt = max(p.prompt-lateScore, 0)
 	}
-	p.handed = mono.Never
+	p.handed, p.awaited = mono.Never, false
 }
+
+// sendsAnyway records that the background goroutine sends deferred packets. The program may be about to call, so only
+// its next call tells whether they have waited for too long.
+func (p *polling) sendsAnyway() { p.awaited = p.handed != mono.Never }
 
 // posted records a post. It reports whether a lazy NIC sends it at once, because the program posts singly.
 func (p *polling) posted() bool {

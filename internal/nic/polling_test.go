@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/mono"
+	"github.com/goroce/roce/qp"
 )
 
 // If the background goroutine is seldom needed, lingering polls have received the WRITEs that the program
@@ -78,6 +79,38 @@ func TestAnswers(t *testing.T) {
 		}
 		if got := s.answers(); got != test.want {
 			t.Errorf("%s: answers: %t, with a score of %d", test.name, got, s.polling.prompt)
+		}
+	}
+}
+
+// A late call of a program clears the score if the background goroutine has sent the acknowledgement that waited for the
+// program. A prompt call does not, although the background goroutine has sent it.
+func TestForgottenAcknowledgement(t *testing.T) {
+	for name, send := range map[string]func(*Shard){
+		"the program has stopped polling": func(s *Shard) { s.backgroundBatch() },
+		"at a tick":                       func(s *Shard) { s.sendForgotten() },
+	} {
+		for _, test := range []struct {
+			after time.Duration
+			want  int
+		}{
+			{answerGap, maxAnswerScore},
+			{answerGap + 1, 0},
+		} {
+			s := newTestNIC(t, qp.RecoverGoBack).shards[0]
+			handed := mono.Time(1)
+			s.polling.prompt, s.polling.handed, s.deferred = maxAnswerScore, handed, true
+			if send(s); s.deferred {
+				t.Errorf("%s: the acknowledgement still waits", name)
+			}
+			s.called(handed.Add(test.after))
+			if s.polling.prompt != test.want {
+				t.Errorf("%s, a call %v later: the score is %d, want %d", name, test.after, s.polling.prompt, test.want)
+			}
+			s.polling.prompt, s.polling.handed = maxAnswerScore, handed
+			if s.called(handed.Add(answerGap + 1)); s.polling.prompt != maxAnswerScore-lateScore {
+				t.Errorf("%s: the score after the next late call is %d", name, s.polling.prompt)
+			}
 		}
 	}
 }

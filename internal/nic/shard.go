@@ -179,14 +179,13 @@ func (s *Shard) sendDeferred() {
 	s.finish(s.nic.Now())
 }
 
-// sendForgotten is sendDeferred for the background goroutine: the program has not called for a tick, so
-// acknowledgements no longer wait for its answers.
+// sendForgotten is sendDeferred for the background goroutine.
 func (s *Shard) sendForgotten() {
 	if !s.mu.TryLock() {
 		return
 	}
 	if s.deferred {
-		s.polling.prompt = 0
+		s.polling.sendsAnyway()
 	}
 	s.mu.Unlock()
 	s.sendDeferred()

@@ -131,6 +131,31 @@ func TestAnsweringLate(t *testing.T) {
 	})
 }
 
+// A program that answers eight messages at once and needs long for the ninth, again and again, delays the acknowledgement
+// of a ninth message only once.
+func TestAnsweringMost(t *testing.T) {
+	eagerLazy(t, func(t *testing.T, lazy bool) {
+		p := newProgram(t, lazy)
+		p.trusted()
+		for i := range 6 {
+			p.ping()
+			began := time.Now()
+			p.a.wait()
+			if d := time.Since(began); (d != 0) != (i == 0) {
+				t.Errorf("message %d that needed long was acknowledged %v later", i, d)
+			}
+			time.Sleep(5 * time.Millisecond) // it needs long
+			p.b.post(roce.Send, 64, 64, nil, 0)
+			p.take()
+			p.a.wait()
+			for range 8 {
+				p.ping()
+				p.answer()
+			}
+		}
+	})
+}
+
 // An answer long after the last poll leaves at once.
 func TestAnsweringAfterGap(t *testing.T) {
 	eagerLazy(t, func(t *testing.T, lazy bool) {
