@@ -17,7 +17,8 @@ type commKey struct {
 	id cm.CommID
 }
 
-// exchange is a connection as the messages of the connection manager show it, from its REQ on.
+// exchange is a connection as the messages of the connection manager show it, from its REQ on. A REQ that is repeated, or late, after
+// the passive end has ended the connection makes another one: an exchange with the same REQ, and with another ID of the passive end.
 type exchange struct {
 	recent.Entry[*exchange] // of managers.used
 
@@ -26,6 +27,7 @@ type exchange struct {
 	ends     [2]bth.GID // active, passive
 	sent     map[sentKey]*sentMAD
 	live     bool        // there was an RTU
+	ended    bool        // there was a REJ, DREQ or DREP
 	rejected [2]*sentMAD // the first REJ of the active end, and of the passive end
 	lap      [2]*sentMAD // the latest LAP of the active end, and of the passive end
 }
@@ -109,6 +111,18 @@ func (m *managers) begin(now mono.Time, x *exchange) {
 	m.n++
 }
 
+// beginAgain adds another exchange with the REQ of x. From now on the ID of the active end is that of the new exchange.
+func (m *managers) beginAgain(now mono.Time, x *exchange) *exchange {
+	k := sentKey{cm.AttrREQ, x.ends[0], x.req.TID}
+	y := &exchange{req: x.req, ends: x.ends, sent: map[sentKey]*sentMAD{}}
+	if s := x.sent[k]; s != nil {
+		y.sent[k] = s
+	}
+	delete(m.exchanges, x.key(0))
+	m.begin(now, y)
+	return y
+}
+
 // forget removes an exchange under both of its IDs.
 func (m *managers) forget(x *exchange) {
 	m.used.Remove(&x.Entry)
@@ -181,6 +195,7 @@ func (v *Verifier) managementMessage(p *packet) {
 			v.tooSoon(p, m.LocalID)
 			return
 		}
+		x.ended = true
 		if v.once(p, x, m.TID) && m.RemoteQPN != x.number(dst) {
 			v.find(cmIDs, nil, "The DREQ names queue pair %v; the end that receives it has %v.", m.RemoteQPN, x.number(dst))
 		}
@@ -243,6 +258,10 @@ func (v *Verifier) ofBoth(p *packet, local, remote cm.CommID) *exchange {
 		return nil
 	case a == nil && b.rep == nil, b == nil && a.rep == nil:
 		return nil // the REP is not in the capture
+	case a != nil && b != nil && a.req == b.req && src == a.ends[0]:
+		return b // the ID of the passive end tells which one of several exchanges it is
+	case a != nil && b != nil && a.req == b.req:
+		return a
 	case a != b:
 		v.suspect(cmIDs, nil, nil, "The message names IDs %v and %v, which are not those of one connection.", local, remote)
 		return nil
@@ -384,9 +403,16 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 		v.suspect(cmSide, nil, x.framesOf(), "The active end sends a REP.")
 		return
 	}
-	if x.ends[0] != p.Frame.Dst || x.rep != nil && x.rep.LocalID != m.LocalID && x.live {
+	if o := v.exchangeOf(p.Frame.Src, m.LocalID); o != nil && o.req == x.req {
+		x = o
+	}
+	another := x.rep != nil && x.rep.LocalID != m.LocalID
+	if x.ends[0] != p.Frame.Dst || another && !x.ended && !p.in {
 		v.suspect(cmIDs, nil, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
 		return
+	}
+	if another { // the peer has ended the connection of the first REP, even if that message was lost
+		x = v.cm.beginAgain(v.clock(), x)
 	}
 	first := v.once(p, x, m.TID)
 	if m.TID == x.req.TID {

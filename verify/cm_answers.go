@@ -171,6 +171,7 @@ func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 		v.suspect(cmUnasked, nil, x.framesOf(), "The REJ is about a REP, and there is none.")
 		return
 	}
+	x.ended = true
 	if m.Reason == cm.RejectTimeout {
 		v.timeoutREJ(x, from, m)
 	}
@@ -211,6 +212,7 @@ func (v *Verifier) disconnected(p *packet, m *cm.DREP) {
 	if x == nil {
 		return
 	}
+	x.ended = true
 	if !v.once(p, x, m.TID) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/cm"
 )
 
 // TestOvertakenDREP: between the ends, a DREP may overtake a packet that was sent before it.
@@ -92,6 +93,54 @@ func TestSharedWord(t *testing.T) {
 			if byRule[atomicTwice] != want || len(byRule) != want {
 				t.Errorf("at %d, written %v: found %v", at, written, byRule)
 			}
+		}
+	}
+}
+
+// TestSecondREP: a REQ that arrives after the passive end has ended the connection makes another one, with another ID of that end.
+func TestSecondREP(t *testing.T) {
+	rep := func(s *scene, id cm.CommID) {
+		s.datagram("", passive, &cm.REP{Header: cm.Header{TID: 77}, LocalID: id, RemoteID: 0xA1, QPN: bth.QPN(id), ResponderResources: 4, InitiatorDepth: 4})
+	}
+	goodbye := func(s *scene, id cm.CommID) {
+		s.datagram("", active, &cm.DREQ{Header: cm.Header{TID: 78}, LocalID: 0xA1, RemoteID: id, RemoteQPN: bth.QPN(id)})
+		s.datagram("", passive, &cm.DREP{Header: cm.Header{TID: 78}, LocalID: id, RemoteID: 0xA1})
+	}
+	rtu := func(s *scene, id cm.CommID) {
+		s.datagram("", active, &cm.RTU{Header: cm.Header{TID: 77}, LocalID: 0xA1, RemoteID: id})
+	}
+	for _, c := range []struct {
+		name  string
+		end   func(s *scene) // of the connection with ID 0xB1 of the passive end
+		right bool           // the passive end may make another connection
+	}{
+		{"disconnected", func(s *scene) { rtu(s, 0xB1); goodbye(s, 0xB1) }, true},
+		{"rejected", func(s *scene) {
+			s.datagram("", passive, &cm.REJ{Header: cm.Header{TID: 77}, LocalID: 0xB1, RemoteID: 0xA1, Of: cm.OfOther, Reason: cm.RejectConsumer})
+		}, true},
+		{"alive", func(s *scene) { rtu(s, 0xB1) }, false},
+		{"waiting", func(*scene) {}, false},
+	} {
+		s := emptyScene(t)
+		req := s.connect(77, 0xA1, numbers[active])
+		s.datagram("", active, req)
+		rep(s, 0xB1)
+		c.end(s)
+		s.wait(5 * time.Second)
+		s.datagram("", active, req)
+		rep(s, 0xB2)
+		rtu(s, 0xB2)
+		if c.name == "disconnected" { // a late copy
+			s.datagram("", passive, &cm.DREP{Header: cm.Header{TID: 78}, LocalID: 0xB1, RemoteID: 0xA1})
+		}
+		goodbye(s, 0xB2)
+		for place, r := range map[string]*Report{"passive": s.judge(passive, Config{}), "middle": s.middle(Config{Complete: true}, nil)} {
+			if all, byRule := unexplained(r); c.right && len(all) > 0 || !c.right && byRule[cmIDs] == 0 {
+				t.Errorf("%s, captured at the %s: found %v", c.name, place, all)
+			}
+		}
+		if all, _ := unexplained(s.judge(active, Config{})); len(all) > 0 && c.right {
+			t.Errorf("%s, captured at the active end: found %v", c.name, all)
 		}
 	}
 }
