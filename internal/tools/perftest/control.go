@@ -109,12 +109,10 @@ func (m *mailbox) Read(b []byte) (int, error) {
 		err = wc.Err()
 	}
 	if err != nil {
-		select {
-		case <-m.conn.Done():
-			return 0, io.EOF
-		default:
-			return 0, err
+		if m.conn.Err() != nil { // known before the receives are flushed, which is before Done
+			err = io.EOF
 		}
+		return 0, err
 	}
 	i := m.received
 	m.received++
