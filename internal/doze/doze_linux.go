@@ -3,8 +3,8 @@
 // Sleeping in poll(2) would keep the goroutine's P in a system call: goroutines that become ready meanwhile would
 // wait until the runtime's monitor takes the P away, up to 10 ms. So the goroutine sleeps in the runtime's poller
 // instead. The sockets are registered in an epoll of this package, and that epoll in the runtime's poller. Each
-// socket is armed for one event just before the sleep and disarmed after it, so packets that come while no
-// goroutine sleeps wake no thread. Sockets on which no goroutine has ever slept, like those of a polling device, are
+// socket but those of [Sleeper.Add] is armed for one event just before the sleep and disarmed after it, so packets
+// that come while no goroutine sleeps wake no thread. Sockets on which no goroutine has ever slept, like those of a polling device, are
 // not registered, which saves time for each packet.
 package doze
 
@@ -23,6 +23,7 @@ import (
 // Sleeper lets one goroutine at a time sleep, and any goroutine wake it.
 type Sleeper struct {
 	fds   []int
+	rare  int      // fds[rare:] are those of Add
 	armed []uint32 // events that each descriptor is armed for; 0: not armed
 	known int      // fds[:known] are in the epoll; 0 before the first sleep
 
@@ -38,6 +39,7 @@ type Sleeper struct {
 	// State of the current sleep.
 	want   uint32
 	sole   bool // only the first descriptor counts
+	added  bool // a descriptor of Add is readable
 	broken bool
 	errno  unix.Errno
 	polls  [1]unix.PollFd
@@ -47,7 +49,7 @@ type Sleeper struct {
 
 // New returns a sleeper for fds. The caller owns them and must keep them open until [Sleeper.Close].
 func New(fds ...int) (*Sleeper, error) {
-	s := &Sleeper{fds: fds, armed: make([]uint32, len(fds)), event: -1}
+	s := &Sleeper{fds: fds, rare: len(fds), armed: make([]uint32, len(fds)), event: -1}
 	s.look = s.ready
 	var err error
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -63,7 +65,9 @@ func New(fds ...int) (*Sleeper, error) {
 	return s, nil
 }
 
-// Add adds a descriptor that the caller owns. Call it before the first sleep.
+// Add adds a descriptor that the caller owns and that is rarely readable. Call it before the first sleep. The
+// descriptor stays armed after a sleep, which saves two system calls a sleep and costs a wake-up of a thread for an
+// event while nobody sleeps.
 func (s *Sleeper) Add(fd int) {
 	s.fds, s.armed = append(s.fds, fd), append(s.armed, 0)
 }
@@ -71,6 +75,10 @@ func (s *Sleeper) Add(fd int) {
 // Sole sets whether later sleeps watch only the first descriptor. A descriptor that was watched before may still end
 // one sleep. Only the goroutine that sleeps may call it.
 func (s *Sleeper) Sole(on bool) { s.sole = on }
+
+// Added reports whether a descriptor of Add was readable in the last sleep. If it becomes readable later, it ends the
+// next sleep. Only the goroutine that sleeps may call it.
+func (s *Sleeper) Added() bool { return s.added }
 
 // eventID marks events of the eventfd in the epoll. Those of fds have their index.
 const eventID = -1
@@ -103,7 +111,7 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 	if room {
 		s.want |= unix.EPOLLOUT
 	}
-	s.broken, s.errno = false, 0
+	s.added, s.broken, s.errno = false, false, 0
 	switch {
 	case d == 0:
 		s.look(0)
@@ -128,7 +136,7 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 // disarm disarms the descriptors after a sleep that no event ended. Otherwise each packet that comes while no
 // goroutine sleeps would make the epoll ready, and wake a thread of the runtime.
 func (s *Sleeper) disarm() {
-	for i, fd := range s.fds[:s.known] {
+	for i, fd := range s.fds[:min(s.known, s.rare)] {
 		if s.armed[i] != 0 && s.arm(unix.EPOLL_CTL_MOD, i, fd, 0) == 0 {
 			s.armed[i] = 0
 		}
@@ -184,6 +192,7 @@ func (s *Sleeper) ready(uintptr) bool {
 			continue
 		}
 		s.armed[e.Fd] = 0
+		s.added = s.added || int(e.Fd) >= s.rare
 		s.broken = s.broken || e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0
 	}
 	return n > 0

@@ -165,6 +165,40 @@ func TestSole(t *testing.T) {
 	}
 }
 
+// TestAdded: a descriptor of Add ends a sleep, also if it became readable while nobody slept, and Added reports it. It
+// stays armed until then.
+func TestAdded(t *testing.T) {
+	for _, w := range sleepKinds {
+		t.Run(w.name, func(t *testing.T) {
+			s, fd, other := newPair(t)
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
+			s.Add(pair[0])
+			for range 3 {
+				send(t, other)
+				if sleep(t, s, w.d, false); s.Added() || s.armed[0] != 0 || s.armed[1] == 0 {
+					t.Fatalf("a packet at the first descriptor: Added %v, armed %v", s.Added(), s.armed)
+				}
+				drain(fd)
+				send(t, pair[1])
+				if sleep(t, s, w.d, false); !s.Added() || s.armed[1] != 0 {
+					t.Fatalf("a packet at the second descriptor: Added %v, armed %v", s.Added(), s.armed)
+				}
+				if sleep(t, s, w.d, false); !s.Added() {
+					t.Fatal("a packet that nobody has read ends no sleep")
+				}
+				drain(pair[0])
+			}
+			if sleep(t, s, time.Microsecond, false); s.Added() {
+				t.Error("Added without a packet")
+			}
+		})
+	}
+}
+
 // TestWake: a Wake ends the current sleep, or the next one, and only that.
 func TestWake(t *testing.T) {
 	for _, w := range sleepKinds {

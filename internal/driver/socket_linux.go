@@ -65,7 +65,9 @@ func (s *Socket) Wait(d time.Duration) error {
 	}
 	s.Sleeper.Sole(pause > 0)
 	_, errno := s.Sleeper.Sleep(d, s.Starved.Load())
-	s.Reads.Slept()
+	if s.Sleeper.Added() {
+		s.Reads.Ready()
+	}
 	if errno != 0 {
 		return s.Fail("wait", errno)
 	}

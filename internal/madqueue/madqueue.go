@@ -25,9 +25,9 @@ const (
 	// count as one call, because a program that polls for data makes many short ones. If that many took longer than
 	// slowPolls, the program polls rarely, and the driver reads the queue.
 	idleReads    = 64
-	idleInterval = 4
+	idleInterval = 32
 	pollsPerCall = 8
-	slowPolls    = 100 * time.Microsecond
+	slowPolls    = 500 * time.Microsecond
 
 	// If a driver gets as many management datagrams as it requested, and has got data within the last dataTime, it does
 	// not read the management queue for pauseTime.
@@ -52,7 +52,7 @@ type Schedule struct {
 	dataAt time.Duration // time of the last data, as of the last clock reading
 	readAt time.Duration // time of the last read, while the queue is idle
 	paused atomic.Int64  // end of the pause, a time.Duration; 0: no pause
-	slept  atomic.Bool   // the driver has slept since the last Recv
+	ready  atomic.Bool   // a sleep has found the queue readable since it was last read
 	now    func() time.Duration
 }
 
@@ -78,15 +78,15 @@ func (s *Schedule) Pause() time.Duration {
 	return left
 }
 
-// Slept notes that the driver has slept until one of its queues had something: the next Recv reads both. Any
+// Ready notes that the driver has slept and then found the management queue readable: the next Recv reads it. Any
 // goroutine may call it.
-func (s *Schedule) Slept() { s.slept.Store(true) }
+func (s *Schedule) Ready() { s.ready.Store(true) }
 
 // DataOnly reports whether the driver reads only the data now, because the management queue was empty for long. The
 // driver then calls [Schedule.GotData] with the result instead of [Schedule.Recv]. This is the usual case of a program
 // that polls.
 func (s *Schedule) DataOnly() bool {
-	return s.empty >= idleReads && s.skipped < (idleInterval-1)*pollsPerCall && !s.owed && !s.begun && !s.slept.Load()
+	return s.empty >= idleReads && s.skipped < (idleInterval-1)*pollsPerCall && !s.owed && !s.begun && !s.ready.Load()
 }
 
 // GotData notes that the driver has read the data only, and got n packets for room frames.
@@ -105,8 +105,8 @@ func (s *Schedule) GotData(n, room int) {
 // management queue. It reads the data first.
 func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, error)) (n int, err error) {
 	read := func(fr []link.Frame) (int, error) {
-		if s.slept.Load() {
-			s.slept.Store(false) // before the read: a sleep may end meanwhile
+		if s.ready.Load() {
+			s.ready.Store(false) // before the read: a sleep may end meanwhile
 		}
 		n, err := mads(fr)
 		s.Read(n)
