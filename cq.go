@@ -156,7 +156,9 @@ func (c *CQ) Cap() int { return c.q.Cap() }
 // repeatedly found nothing sleeps until a packet arrives, for 150 µs at most.
 func (c *CQ) Poll(wcs []WC) int {
 	if c.q.Len() == 0 {
-		c.look()
+		if c.look(); c.q.Len() == 0 {
+			return 0
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

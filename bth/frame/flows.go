@@ -32,7 +32,7 @@ func (f *Flows) NextBatch() { f.batch++ }
 // returns a nil envelope if it does not know the flow, and always with [LayoutUDP], which has no
 // headers; the caller then uses Parse.
 func (f *Flows) Match(b []byte, l Layout) (env *Envelope, i uint16, body []byte) {
-	form := formOf(b, l)
+	form := formOf(&forms, b, l)
 	if form == nil {
 		return nil, 0, nil
 	}
@@ -86,16 +86,51 @@ func (fl *flow) learn(p *Packet, form *form, b []byte) bool {
 	if p.UDPChecksum != 0 || !form.v6 && be.Uint16(p.IP[6:]) != dontFragment {
 		return false
 	}
-	*fl = flow{form: form, words: form.fixed(b),
-		env: Envelope{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
-			SrcMAC: p.SrcMAC, DstMAC: p.DstMAC, VLAN: p.VLAN, IDSeen: true}}
+	fl.set(form, b)
+	fl.env = Envelope{Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit,
+		SrcMAC: p.SrcMAC, DstMAC: p.DstMAC, VLAN: p.VLAN, IDSeen: true}
 	if form.v6 {
 		fl.env.FlowLabel = be.Uint32(p.IP) & maxFlowLabel
-	} else {
-		fl.sum = Sum16(p.IP[:2]) + Sum16(p.IP[6:10]) + Sum16(p.IP[12:])
 	}
 	fl.env.Seal()
 	return true
+}
+
+// set makes fl the flow of frames with the headers of frame b.
+func (fl *flow) set(form *form, b []byte) {
+	*fl = flow{form: form, words: form.fixed(b)}
+	if ip := b[form.ip:]; !form.v6 {
+		fl.sum = Sum16(ip[:2]) + Sum16(ip[6:10]) + Sum16(ip[12:ipv4Len])
+	}
+}
+
+// SuperFlow is the flow of the last super-packet: the headers of the next one mostly differ only in lengths, IPv4
+// Identification and checksums. The zero value knows no flow.
+type SuperFlow struct{ flow flow }
+
+// Match fills in the envelope of a super-packet that begins with an Ethernet header at b[0:], and returns the size of its
+// headers and what is behind them. The body is nil if the super-packet is of another flow or has wrong lengths or a wrong
+// IPv4 checksum. The UDP checksum may be a partial sum, and does not matter.
+func (f *SuperFlow) Match(env *Envelope, b []byte) (header int, body []byte) {
+	form := formOf(&superForms, b, LayoutEthernet)
+	if form == nil {
+		return 0, nil
+	}
+	id, body := f.flow.match(form, b)
+	if body == nil {
+		return 0, nil
+	}
+	*env = f.flow.env
+	env.ID = id
+	return form.n, body
+}
+
+// Learn makes the flow of a super-packet the known one. The caller has checked its headers and made env from them.
+func (f *SuperFlow) Learn(env *Envelope, b []byte) {
+	if form := formOf(&superForms, b, LayoutEthernet); form != nil {
+		f.flow.set(form, b)
+		f.flow.env = *env
+	}
 }
 
 // form describes the headers of a frame: their lengths, and the fields that vary.
@@ -122,18 +157,27 @@ func (f *form) udp() int { return f.n - udpLen }
 
 // The forms, by the header before the IP header (none, Ethernet, Ethernet with a tag) and by the IP
 // version.
-var forms = [3][2]form{
-	{newForm(0, false), newForm(0, true)},
-	{newForm(ethernetLen, false), newForm(ethernetLen, true)},
-	{newForm(ethernetLen+vlanLen, false), newForm(ethernetLen+vlanLen, true)},
+var (
+	forms      = newForms(false)
+	superForms = newForms(true) // of super-packets
+)
+
+func newForms(super bool) (f [3][2]form) {
+	for i, ip := range []int{0, ethernetLen, ethernetLen + vlanLen} {
+		f[i] = [2]form{newForm(ip, false, super), newForm(ip, true, super)}
+	}
+	return f
 }
 
-func newForm(ip int, v6 bool) form {
+func newForm(ip int, v6, super bool) form {
 	f := form{ip: ip, v6: v6, n: ip + ipv4Len + udpLen}
 	varies := []int{2, 3, 4, 5, 10, 11, ipv4Len + 4, ipv4Len + 5} // lengths, identification, checksum
 	if v6 {
 		f.n = ip + ipv6Len + udpLen
 		varies = []int{4, 5, ipv6Len + 4, ipv6Len + 5} // lengths
+	}
+	if super {
+		varies = append(varies, f.n-ip-2, f.n-ip-1) // UDP checksum
 	}
 	var b [MaxHeaderLen]byte
 	for i := range b {
@@ -147,7 +191,7 @@ func newForm(ip int, v6 bool) form {
 }
 
 // formOf returns the form of a frame; nil if it is too short for one.
-func formOf(b []byte, l Layout) *form {
+func formOf(forms *[3][2]form, b []byte, l Layout) *form {
 	kind := 0
 	switch {
 	case len(b) < ethernetLen+vlanLen+udpLen || l == LayoutUDP:

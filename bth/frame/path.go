@@ -82,6 +82,7 @@ type Path struct {
 	skip [3]uint8 // bytes of the template a layout leaves out
 	size uint8    // bytes of the template
 	sum  uint32   // IPv4: sum of the header without length, id and checksum
+	ends uint32   // sum of the UDP pseudo header without length
 	crc  bth.CRC  // after masked IP and UDP headers with lengths and id zero
 	tmpl [MaxHeaderLen]byte
 }
@@ -124,6 +125,10 @@ func NewPath(c PathConfig) (*Path, error) {
 		t = p.appendIPv6(t)
 	}
 	udp := len(t)
+	p.ends = protoUDP + Sum16(c.Src[:]) + Sum16(c.Dst[:])
+	if p.is4 {
+		p.ends = protoUDP + Sum16(c.Src[12:]) + Sum16(c.Dst[12:])
+	}
 	t = be.AppendUint16(t, c.SrcPort)
 	t = be.AppendUint16(t, bth.UDPPort)
 	t = append(t, 0, 0, 0, 0) // length, checksum 0: none
@@ -238,6 +243,25 @@ func (p *Path) Put(b []byte, l Layout, n int, id uint16) (body []byte, crc bth.C
 		be.PutUint16(b[h-udpLen-ipv6Len+4:], length)
 	}
 	return body, crc
+}
+
+// PutSuper turns the headers at b[0:], which Put has written with [LayoutEthernet] for the first packet, into those of a
+// super-packet with n bytes behind its UDP header: it sets the lengths of the whole, and the sum of the UDP pseudo header, with
+// which the kernel or the device completes the checksum. n must be at most 65507.
+func (p *Path) PutSuper(b []byte, n int) {
+	h := int(p.size)
+	length := uint16(n) + udpLen
+	udp := b[h-udpLen : h]
+	be.PutUint16(udp[4:], length)
+	be.PutUint16(udp[6:], Fold16(p.ends+uint32(length)))
+	if p.is4 {
+		ip := b[h-udpLen-ipv4Len : h]
+		total := length + ipv4Len
+		be.PutUint16(ip[2:], total)
+		be.PutUint16(ip[10:], ^Fold16(p.sum+uint32(total)+uint32(be.Uint16(ip[4:]))))
+	} else {
+		be.PutUint16(b[h-udpLen-ipv6Len+4:], length)
+	}
 }
 
 // WithID returns the register that Put returns for an Identification, if crc is the one for Identification 0

@@ -109,19 +109,6 @@ func ClearChecksum(b []byte) {
 	}
 }
 
-// SuperHeader turns the headers of the first packet into those of a super-packet with bodyLen payload bytes: it sets
-// the lengths of the whole, and the sum of the UDP pseudo header, with which the kernel or the device completes the
-// checksum.
-func SuperHeader(b []byte, e Headers, bodyLen int) {
-	SetLengths(b, e, bodyLen)
-	addresses := b[e.IP+12 : e.UDP]
-	if e.V6 {
-		addresses = b[e.IP+8 : e.UDP]
-	}
-	sum := frame.Fold16(uint32(protoUDP+udpLen+bodyLen) + frame.Sum16(addresses))
-	binary.BigEndian.PutUint16(b[e.UDP+6:], sum)
-}
-
 // SetLengths writes the IP and UDP lengths for a payload, and the IPv4 header
 // checksum.
 func SetLengths(b []byte, e Headers, bodyLen int) {

@@ -10,10 +10,14 @@ import (
 
 const udpLen = 8
 
-// describe checks the headers of a super-packet that gso.Look has found, like
-// [frame.Packet.Parse], and fills in an envelope. It returns the payload, or
-// nil if a header is wrong.
-func describe(env *frame.Envelope, b []byte, e gso.Headers) (body []byte) {
+// describe checks the headers of a super-packet like [frame.Packet.Parse], and
+// fills in an envelope. It returns the size of the headers and the payload,
+// which is nil if a header is wrong.
+func describe(env *frame.Envelope, b []byte) (header int, body []byte) {
+	e, ok := gso.Look(b)
+	if !ok {
+		return 0, nil
+	}
 	ip, udp := b[e.IP:e.UDP], b[e.UDP:]
 	length := int(binary.BigEndian.Uint16(udp[4:]))
 	var total int // from the IP header
@@ -26,7 +30,7 @@ func describe(env *frame.Envelope, b []byte, e gso.Headers) (body []byte) {
 		env.FlowLabel = binary.BigEndian.Uint32(ip) & (1<<20 - 1)
 		env.Src, env.Dst = bth.GID(ip[8:]), bth.GID(ip[24:])
 		if env.Src.Is4() || env.Dst.Is4() {
-			return nil
+			return 0, nil
 		}
 		total = 40 + int(binary.BigEndian.Uint16(ip[4:]))
 	} else {
@@ -35,13 +39,13 @@ func describe(env *frame.Envelope, b []byte, e gso.Headers) (body []byte) {
 		env.Src = bth.GID{10: 0xFF, 11: 0xFF, 12: ip[12], 13: ip[13], 14: ip[14], 15: ip[15]}
 		env.Dst = bth.GID{10: 0xFF, 11: 0xFF, 12: ip[16], 13: ip[17], 14: ip[18], 15: ip[19]}
 		if frame.Fold16(frame.Sum16(ip)) != 0xFFFF {
-			return nil
+			return 0, nil
 		}
 		total = int(binary.BigEndian.Uint16(ip[2:]))
 	}
 	if length <= udpLen || len(ip)+length > total || total > len(b)-e.IP {
-		return nil
+		return 0, nil
 	}
 	env.Seal()
-	return udp[udpLen:length:length]
+	return e.Body, udp[udpLen:length:length]
 }

@@ -43,6 +43,7 @@ type rx struct {
 	want        int                        // messages to ask for
 	next, count int                        // messages [next:count] are not returned yet
 	envs        [link.Batch]frame.Envelope // of super-packets, by message
+	flow        frame.SuperFlow            // of the last super-packet
 	super       []byte                     // rest of message next, if it is a super-packet
 	size        int                        // bytes of its next packet
 	seg         uint16                     // number of its next packet
@@ -140,11 +141,17 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 
 // receive gets the next batch of messages from the kernel.
 func (p *Port) receive(most int) error {
-	r := &p.rx
 	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.Gate.Leave()
+	err := p.receiveOpen(most)
+	p.Gate.Leave() // not deferred: that costs each poll time
+	return err
+}
+
+// receiveOpen is receive while the socket is in use.
+func (p *Port) receiveOpen(most int) error {
+	r := &p.rx
 	most = r.calls.Most(min(most, r.want))
 	for i := range r.msgs[:r.count] { // set the fields that the kernel has changed
 		r.msgs[i].Hdr.SetControllen(auxRoom)
@@ -215,28 +222,36 @@ func (r *rx) message(p *Port) []byte {
 		binary.BigEndian.PutUint16(b[12:], proto)
 		binary.BigEndian.PutUint16(b[14:], a.Vlan_tci)
 	}
-	if a.Status&unix.TP_STATUS_CSUMNOTREADY != 0 {
+	super := false
+	if r.vnet {
+		var h gso.VnetHeader
+		h.Get(r.vnets[r.next][:])
+		if super = h.Type != gso.None; super {
+			r.size = int(h.Size)
+			if h.Type&^gso.ECN != gso.UDP4 || r.size == 0 || !r.divide(b) {
+				p.Count.RxErrors.Add(1)
+				return nil
+			}
+		}
+	}
+	if !super && a.Status&unix.TP_STATUS_CSUMNOTREADY != 0 {
 		gso.ClearChecksum(b)
 	}
-	if !r.vnet {
-		return b
-	}
-	var h gso.VnetHeader
-	h.Get(r.vnets[r.next][:])
-	if h.Type == gso.None {
-		return b
-	}
-	e, ok := gso.Look(b)
-	if !ok || h.Type&^gso.ECN != gso.UDP4 || h.Size == 0 {
-		p.Count.RxErrors.Add(1)
-		return nil
-	}
-	if r.super = describe(&r.envs[r.next], b, e); r.super == nil {
-		p.Count.RxErrors.Add(1)
-		return nil
-	}
-	r.size, r.seg, r.header = int(h.Size), 0, e.Body
 	return b
+}
+
+// divide makes the body of super-packet b the super-packet whose packets recv returns, and describes it. It returns
+// false if a header is wrong.
+func (r *rx) divide(b []byte) bool {
+	env := &r.envs[r.next]
+	if r.header, r.super = r.flow.Match(env, b); r.super == nil {
+		if r.header, r.super = describe(env, b); r.super == nil {
+			return false
+		}
+		r.flow.Learn(env, b)
+	}
+	r.seg = 0
+	return true
 }
 
 // auxdata returns the PACKET_AUXDATA in the first n bytes of control messages,

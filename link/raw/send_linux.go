@@ -25,7 +25,14 @@ func (p *Port) send() (err error) {
 	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.Gate.Leave()
+	err = p.sendQueued()
+	p.Gate.Leave() // not deferred: that costs each packet time
+	return err
+}
+
+// sendQueued is send while the socket is in use.
+func (p *Port) sendQueued() (err error) {
+	t := &p.tx
 	if t.direct.Doubted() && !t.bypass.Load() && t.direct.Allowed(t.clock()) {
 		p.useQdisc(false)
 	}
@@ -201,7 +208,7 @@ func (m *message) headers() gso.Headers {
 // super-packet.
 func (t *tx) finish(m *message) gso.VnetHeader {
 	e := m.headers()
-	gso.SuperHeader(t.room[m.at:], e, m.body)
+	m.path.PutSuper(t.room[m.at:], m.body)
 	return gso.VnetHeader{
 		Flags: gso.NeedsCsum, Type: gso.UDP4,
 		HeaderLen: uint16(e.Body), Size: uint16(m.size),

@@ -44,7 +44,7 @@ func sentMessages(t *testing.T, fd int) (messages [][][]byte) {
 			t.Fatalf("header %+v of % x", h, b[:60])
 		}
 		var env frame.Envelope
-		if describe(&env, b, e) == nil {
+		if _, body := describe(&env, b); body == nil {
 			t.Fatalf("bad headers of a super-packet: % x", b[:e.Body])
 		}
 		var packets [][]byte
