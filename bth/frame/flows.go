@@ -56,28 +56,32 @@ func (f *Flows) Match(b []byte, l Layout) (env *Envelope, i uint16, body []byte)
 
 // match returns the parts of a frame if it is of the flow; otherwise the body is nil.
 func (fl *flow) match(form *form, b []byte) (i uint16, body []byte) {
-	n := form.n
 	if fl.form != form || form.differs(b, &fl.words) {
 		return 0, nil
 	}
-	ip := b[form.ip:n]
-	length := int(be.Uint16(b[n-udpLen+4:]))
-	end := n - udpLen + length
-	if length < udpLen || end > len(b) {
-		return 0, nil
-	}
-	body = b[n:end:end]
+	headers := b[form.ip:form.n]
+	var length uint16
 	if form.v6 {
-		if int(be.Uint16(ip[4:])) != length {
+		h := (*[ipv6Len + udpLen]byte)(headers)
+		length = be.Uint16(h[ipv6Len+4:])
+		if be.Uint16(h[4:]) != length {
 			return 0, nil
 		}
-		return 0, body
+	} else {
+		h := (*[ipv4Len + udpLen]byte)(headers)
+		length = be.Uint16(h[ipv4Len+4:])
+		total, sum := be.Uint16(h[2:]), be.Uint16(h[10:])
+		i = be.Uint16(h[4:])
+		if int(total) != ipv4Len+int(length) || Fold16(fl.sum+uint32(total)+uint32(i)+uint32(sum)) != 0xFFFF {
+			return 0, nil
+		}
 	}
-	total, id, sum := be.Uint16(ip[2:]), be.Uint16(ip[4:]), be.Uint16(ip[10:])
-	if int(total) != ipv4Len+length || Fold16(fl.sum+uint32(total)+uint32(id)+uint32(sum)) != 0xFFFF {
+	n := int(length) - udpLen
+	body = b[form.n:]
+	if n < 0 || n > len(body) {
 		return 0, nil
 	}
-	return id, body
+	return i, body[:n:n]
 }
 
 // learn makes fl the flow of the packet p in frame b. It returns false if Match cannot support the
@@ -223,9 +227,11 @@ func (f *form) fixed(b []byte) words {
 
 // differs reports whether the fixed parts of the headers of frame b differ from w.
 func (f *form) differs(b []byte, w *words) bool {
-	d := le.Uint64(b[f.n-8:])&f.masks[lastWord] ^ w[lastWord]
-	for i := range f.n / 8 {
-		d |= le.Uint64(b[8*i:])&f.masks[i] ^ w[i]
+	b = b[:f.n]
+	d := le.Uint64(b[len(b)-8:])&f.masks[lastWord] ^ w[lastWord]
+	for i := 0; i < len(w) && len(b) >= 8; i++ {
+		d |= le.Uint64(b)&f.masks[i] ^ w[i]
+		b = b[8:]
 	}
 	return d != 0
 }

@@ -61,6 +61,20 @@ func inVLAN(vlan uint16) []bpf.Instruction {
 	}, tag...)
 }
 
+// otherQueuePair precedes the filter of a socket for management datagrams: it rejects the usual data packet, one over
+// IPv4 without options, by its queue pair. Every data packet passes through this filter, too.
+func otherQueuePair() []bpf.Instruction {
+	const ip, qpn = 14, 14 + 20 + 8 + 4 // with a byte in front
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: ip, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x45, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: qpn, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(bth.PSNMask)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(bth.QPNGSI), SkipTrue: 1},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
 // kind is the kind of packets that a socket accepts.
 type kind int
 
@@ -130,7 +144,11 @@ func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.In
 		reject,
 		bpf.Jump{Skip: uint32(len(v6))},
 	}
-	return slices.Concat([]ins{
+	var first []ins
+	if take == onlyMADs {
+		first = otherQueuePair()
+	}
+	return slices.Concat(first, []ins{
 		load(12, 2),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: 7}, // the reject of v4
