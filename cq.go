@@ -161,8 +161,9 @@ func (c *CQ) Poll(wcs []WC) int {
 		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.q.Poll(wcs)
+	n := c.q.Poll(wcs)
+	c.mu.Unlock()
+	return n
 }
 
 // look does the pending work of the device, because the queue is empty.

@@ -150,7 +150,14 @@ func (p *Port) send() error {
 	if !p.gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.gate.Leave()
+	err := p.sendQueued()
+	p.gate.Leave() // not deferred: that costs each packet time
+	return err
+}
+
+// sendQueued is send while the socket is in use.
+func (p *Port) sendQueued() error {
+	t := &p.tx
 	asked := false // whether the link is up, in this call
 	for idle := 0; idle < 3; {
 		p.reap()

@@ -116,11 +116,17 @@ func (p *Port) recv(fr []link.Frame) (n int, err error) {
 // frames if they resemble the last ones. More messages would evict them from
 // the cache.
 func (p *Port) receive(most int) error {
-	r := &p.rx
 	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.Gate.Leave()
+	err := p.receiveOpen(most)
+	p.Gate.Leave() // not deferred: that costs each poll time
+	return err
+}
+
+// receiveOpen is receive while the socket is in use.
+func (p *Port) receiveOpen(most int) error {
+	r := &p.rx
 	if most == 0 {
 		return nil
 	}

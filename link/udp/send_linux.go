@@ -46,7 +46,14 @@ func (p *Port) send() (err error) {
 	if !p.Gate.Enter() {
 		return link.ErrClosed
 	}
-	defer p.Gate.Leave()
+	err = p.sendQueued()
+	p.Gate.Leave() // not deferred: that costs each packet time
+	return err
+}
+
+// sendQueued is send while the socket is in use.
+func (p *Port) sendQueued() (err error) {
+	t := &p.tx
 	t.open = false
 	for retries := 0; t.sent < t.queued; {
 		n, errno := p.sendBatch(t.build())
