@@ -20,14 +20,11 @@ const (
 	// data packets, which wait meanwhile.
 	Most = 16
 
-	// A driver that has found the queue empty idleReads times in a row reads it only once in idleInterval calls of
-	// Recv, because each read is a system call. A call that has found no data either is a poll: pollsPerCall of them
-	// count as one call, because a program that polls for data makes many short ones. If that many took longer than
-	// slowPolls, the program polls rarely, and the driver reads the queue.
-	idleReads    = 64
-	idleInterval = 32
-	pollsPerCall = 8
-	slowPolls    = 500 * time.Microsecond
+	// A driver that has found the queue empty idleReads times in a row reads it only once in idleTime, because each read
+	// is a system call. Reading the clock also takes time, so the driver does that once in idleCalls calls of Recv.
+	idleReads = 64
+	idleCalls = 8
+	idleTime  = 500 * time.Microsecond
 
 	// If a driver gets as many management datagrams as it requested, and has got data within the last dataTime, it does
 	// not read the management queue for pauseTime.
@@ -45,7 +42,8 @@ type Schedule struct {
 	begun   bool // this Recv has read the queue before the data
 	small   bool // that read has left the data little room
 	empty   int  // consecutive reads that found nothing
-	skipped int  // calls of Recv since the last read, in shares of pollsPerCall
+	skipped int  // calls of Recv since the last read
+	due     bool // the last read is idleTime ago
 	asked   int  // frames of the last Before or After
 
 	data   bool          // data came since dataAt was set
@@ -56,7 +54,7 @@ type Schedule struct {
 	now    func() time.Duration
 }
 
-// clock reads the time: if a pause begins or continues, after pollsPerCall polls, and when an idle queue was read.
+// clock reads the time: if a pause begins or continues, after idleCalls calls, and when an idle queue was read.
 func (s *Schedule) clock() time.Duration {
 	if s.now != nil {
 		return s.now()
@@ -86,19 +84,17 @@ func (s *Schedule) Ready() { s.ready.Store(true) }
 // driver then calls [Schedule.GotData] with the result instead of [Schedule.Recv]. This is the usual case of a program
 // that polls.
 func (s *Schedule) DataOnly() bool {
-	return s.empty >= idleReads && s.skipped < (idleInterval-1)*pollsPerCall && !s.owed && !s.begun && !s.ready.Load()
+	return s.empty >= idleReads && !s.due && !s.owed && !s.begun && !s.ready.Load()
 }
 
 // GotData notes that the driver has read the data only, and got n packets for room frames.
 func (s *Schedule) GotData(n, room int) {
-	if n == 0 {
-		if s.skipped++; s.skipped%pollsPerCall == 0 && s.clock()-s.readAt > slowPolls {
-			s.skipped = (idleInterval - 1) * pollsPerCall
-		}
-		return
+	if s.skipped++; s.skipped%idleCalls == 0 {
+		s.due = s.clock()-s.readAt > idleTime
 	}
-	s.skipped += pollsPerCall
-	s.data, s.owed = true, n == room
+	if n > 0 {
+		s.data, s.owed = true, n == room
+	}
 }
 
 // Recv implements link.Port's Recv with two functions that fill frames: data from the data queue, mads from the
@@ -166,7 +162,7 @@ func (s *Schedule) After(left int) int {
 
 // Read notes that the driver has read n datagrams from the management queue.
 func (s *Schedule) Read(n int) {
-	s.owed, s.skipped = false, 0
+	s.owed, s.due, s.skipped = false, false, 0
 	if n == 0 {
 		if s.empty++; s.empty >= idleReads {
 			s.readAt = s.clock()

@@ -66,17 +66,18 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestIdle: the driver reads an empty queue rarely, and one that was not empty at once. A driver that is polled in vain
-// reads an empty queue more rarely than one that finds data, unless its polls are rare, and at once if the queue has ended a sleep.
+// TestIdle: the driver reads an empty queue once in idleTime, whether it finds data or not, and one that was not empty at
+// once. It reads the queue at once if that has ended a sleep.
 func TestIdle(t *testing.T) {
 	for _, test := range []struct {
 		data    int           // packets in each call
 		took    time.Duration // by each call
 		between int           // calls between two reads
 	}{
-		{0, slowPolls / (idleInterval * pollsPerCall), (idleInterval - 1) * pollsPerCall},
-		{0, slowPolls, pollsPerCall},
-		{1, slowPolls, idleInterval - 1},
+		{0, idleTime / 80, 80 + idleCalls},
+		{1, idleTime / 80, 80 + idleCalls},
+		{0, idleTime, idleCalls},
+		{1, idleTime, idleCalls},
 	} {
 		var now time.Duration
 		s := Schedule{now: func() time.Duration { return now }}
