@@ -199,14 +199,18 @@ func (p *Port) setOptions() error {
 	if err := set(unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return p.FailStep("PACKET_IGNORE_OUTGOING (Linux 4.20)", err)
 	}
-	if err := set(unix.PACKET_AUXDATA, 1); err != nil {
-		return p.FailStep("PACKET_AUXDATA", err)
-	}
 	if err := set(unix.PACKET_VNET_HDR, 1); err == nil {
 		p.tx.vnet, p.rx.vnet = true, true
 		p.tx.gso = !p.cfg.NoGSO
 	} else {
 		p.Notef("super-packets can be neither sent nor received: PACKET_VNET_HDR: %v", err)
+	}
+	// Control messages tell the VLAN tag, and what the virtio_net_hdr tells about the checksum, too. Without a VLAN the
+	// tag has a priority at most, which nobody needs.
+	if p.rx.aux = p.cfg.VLAN != 0 || !p.rx.vnet; p.rx.aux {
+		if err := set(unix.PACKET_AUXDATA, 1); err != nil {
+			return p.FailStep("PACKET_AUXDATA", err)
+		}
 	}
 	if !p.cfg.Qdisc {
 		if err := set(unix.PACKET_QDISC_BYPASS, 1); err == nil {

@@ -30,14 +30,15 @@ const (
 
 // rx is the receive side of a Port. It belongs to the owner.
 type rx struct {
-	vnet bool
+	vnet bool // the kernel puts a virtio_net_hdr in front of each frame
+	aux  bool // the kernel adds a control message with a tpacket_auxdata
 
 	calls mmsg.Receiver
 	room  []byte // rxRoom bytes for each message; unused pages cost nothing
 	msgs  [link.Batch]unix.Mmsghdr
 	iov   [2 * link.Batch]unix.Iovec
 	vnets [link.Batch][gso.VnetLen]byte
-	aux   [link.Batch][auxRoom / 8]uint64 // aligned for the structs in it
+	auxs  [link.Batch][auxRoom / 8]uint64 // aligned for the structs in it
 
 	most        int                        // capacity in messages
 	want        int                        // messages to ask for
@@ -68,8 +69,10 @@ func (r *rx) init(messages int) {
 			m.Iov = &v[1]
 			m.SetIovlen(1)
 		}
-		m.Control = (*byte)(unsafe.Pointer(&r.aux[i]))
-		m.SetControllen(auxRoom)
+		if r.aux {
+			m.Control = (*byte)(unsafe.Pointer(&r.auxs[i]))
+			m.SetControllen(auxRoom)
+		}
 	}
 }
 
@@ -153,8 +156,10 @@ func (p *Port) receive(most int) error {
 func (p *Port) receiveOpen(most int) error {
 	r := &p.rx
 	most = r.calls.Most(min(most, r.want))
-	for i := range r.msgs[:r.count] { // set the fields that the kernel has changed
-		r.msgs[i].Hdr.SetControllen(auxRoom)
+	if r.aux {
+		for i := range r.msgs[:r.count] { // set the fields that the kernel has changed
+			r.msgs[i].Hdr.SetControllen(auxRoom)
+		}
 	}
 	r.next, r.count = 0, 0
 	if most == 0 {
@@ -211,30 +216,35 @@ func (r *rx) message(p *Port) []byte {
 		return nil
 	}
 	b := room[vlanTag : vlanTag+n : vlanTag+n]
-	a := auxdata(&r.aux[r.next], int(m.Hdr.Controllen))
-	if a.Status&unix.TP_STATUS_VLAN_VALID != 0 && a.Vlan_tci != 0 {
-		copy(room, b[:12])
-		b = room[: vlanTag+n : vlanTag+n]
-		proto := uint16(etherVLAN)
-		if a.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
-			proto = a.Vlan_tpid
+	partial := false // the UDP checksum is a partial sum
+	if r.aux {
+		a := auxdata(&r.auxs[r.next], int(m.Hdr.Controllen))
+		partial = a.Status&unix.TP_STATUS_CSUMNOTREADY != 0
+		if a.Status&unix.TP_STATUS_VLAN_VALID != 0 && a.Vlan_tci != 0 {
+			copy(room, b[:12])
+			b = room[: vlanTag+n : vlanTag+n]
+			proto := uint16(etherVLAN)
+			if a.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+				proto = a.Vlan_tpid
+			}
+			binary.BigEndian.PutUint16(b[12:], proto)
+			binary.BigEndian.PutUint16(b[14:], a.Vlan_tci)
 		}
-		binary.BigEndian.PutUint16(b[12:], proto)
-		binary.BigEndian.PutUint16(b[14:], a.Vlan_tci)
 	}
-	super := false
 	if r.vnet {
 		var h gso.VnetHeader
 		h.Get(r.vnets[r.next][:])
-		if super = h.Type != gso.None; super {
+		if h.Type != gso.None {
 			r.size = int(h.Size)
 			if h.Type&^gso.ECN != gso.UDP4 || r.size == 0 || !r.divide(b) {
 				p.Count.RxErrors.Add(1)
 				return nil
 			}
+			return b
 		}
+		partial = h.Flags&gso.NeedsCsum != 0
 	}
-	if !super && a.Status&unix.TP_STATUS_CSUMNOTREADY != 0 {
+	if partial {
 		gso.ClearChecksum(b)
 	}
 	return b
