@@ -2,6 +2,8 @@ package frame_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +103,23 @@ func TestPathPutAny(t *testing.T) {
 		}
 		if _, zero := p.Put(bytes.Clone(b), frame.LayoutEthernet, len(b)-p.HeaderLen(frame.LayoutEthernet), 0); p.WithID(zero, id) != crc {
 			r.Fatalf("CRC %#x with Identification %#x, want %#x", p.WithID(zero, id), id, crc)
+		}
+		n := len(b) - p.HeaderLen(frame.LayoutEthernet)
+		first := rapid.IntRange(0, n).Draw(r, "first packet")
+		super := make([]byte, len(b)-n+first)
+		p.Put(super, frame.LayoutEthernet, first, id)
+		p.PutSuper(super, n)
+		super = super[:len(b)-n]
+		udp := super[len(super)-8:]
+		pseudo := slices.Concat(c.Src[:], c.Dst[:], []byte{0, 17}, udp[4:6])
+		if c.Src.Is4() {
+			pseudo = slices.Concat(c.Src[12:], c.Dst[12:], []byte{0, 17}, udp[4:6])
+		}
+		if got, want := binary.BigEndian.Uint16(udp[6:]), uint16(frame.Sum16(pseudo)); got != want {
+			r.Fatalf("pseudo header of a super-packet %#x, want %#x", got, want)
+		}
+		if udp[6], udp[7] = 0, 0; !bytes.Equal(super, b[:len(b)-n]) {
+			r.Fatalf("headers of a super-packet of %d bytes\n%x, want\n%x", n, super, b[:len(b)-n])
 		}
 		var q frame.Packet
 		if err := q.Parse(b, frame.LayoutEthernet); err != nil || !q.CheckICRC() {

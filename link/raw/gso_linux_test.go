@@ -3,6 +3,7 @@ package raw
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/goroce/roce/bth/frame"
@@ -90,6 +91,58 @@ func TestDescribe(t *testing.T) {
 				if _, body := describe(&env, bad); body != nil {
 					t.Errorf("v6=%v: accepted with a bad %s", v6, what)
 				}
+			}
+		}
+	}
+}
+
+// TestFlow: a flow that was learnt gives the same envelope and payload as describe, or none. It knows a super-packet with other
+// lengths, another Identification and another UDP checksum.
+func TestFlow(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, vlan := range []uint16{0, 7} {
+			b := packet(t, v6, vlan, 300)
+			e, _ := gso.Look(b)
+			var flow frame.SuperFlow
+			same := func(what string, b []byte) (known bool) {
+				var got, want frame.Envelope
+				header, body := flow.Match(&got, b)
+				if body == nil {
+					return false
+				}
+				if n, payload := describe(&want, b); header != n || !bytes.Equal(body, payload) || got != want {
+					t.Errorf("v6=%v, vlan %d, %s: %d bytes of headers, %d of payload, %+v,\nwant %d, %d, %+v", v6, vlan, what, header, len(body), got, n, len(payload), want)
+				}
+				return true
+			}
+			if same("nothing learnt", b) {
+				t.Error("a flow without headers knows a super-packet")
+			}
+			var env frame.Envelope
+			if _, body := describe(&env, b); body == nil {
+				t.Fatal("describe refuses the super-packet")
+			}
+			flow.Learn(&env, b)
+			other := bytes.Clone(b)
+			other[e.UDP+6], other[e.UDP+7] = 0x12, 0x34
+			if !v6 {
+				other[e.IP+5]++
+			}
+			gso.SetLengths(other, e, 200)
+			for what, b := range map[string][]byte{"the same": b, "other lengths": other} {
+				if !same(what, b) {
+					t.Errorf("v6=%v, vlan %d: %s: not known", v6, vlan, what)
+				}
+			}
+			for i := range e.Body {
+				for bit := range 8 {
+					bad := bytes.Clone(b)
+					bad[i] ^= 1 << bit
+					same(fmt.Sprintf("byte %d changed to %#x", i, bad[i]), bad)
+				}
+			}
+			for n := range len(b) {
+				same(fmt.Sprintf("%d bytes", n), b[:n])
 			}
 		}
 	}
