@@ -27,7 +27,8 @@ type exchange struct {
 	ends     [2]bth.GID // active, passive
 	sent     map[sentKey]*sentMAD
 	live     bool        // there was an RTU
-	ended    bool        // there was a REJ, DREQ or DREP
+	ended    bool        // there was a REJ, DREQ or DREP after the REP
+	again    bool        // the REQ came again after that
 	rejected [2]*sentMAD // the first REJ of the active end, and of the passive end
 	lap      [2]*sentMAD // the latest LAP of the active end, and of the passive end
 }
@@ -221,6 +222,16 @@ func (v *Verifier) exchangeOf(at bth.GID, id cm.CommID) *exchange {
 	return x
 }
 
+// ofEither returns the exchange of a message that names both ends or one of them. If the ID of the passive end is known, it
+// tells which one of several exchanges with the same REQ it is.
+func (v *Verifier) ofEither(p *packet, local, remote cm.CommID) *exchange {
+	x, o := v.exchangeOf(p.Frame.Dst, remote), v.exchangeOf(p.Frame.Src, local)
+	if x == nil || o != nil && o.req == x.req && p.Frame.Src == x.ends[1] {
+		return o
+	}
+	return x
+}
+
 // clock returns the number of packets so far. It serves as the time by which exchanges are ordered.
 func (v *Verifier) clock() mono.Time { return mono.Time(v.report.Packets) }
 
@@ -258,10 +269,8 @@ func (v *Verifier) ofBoth(p *packet, local, remote cm.CommID) *exchange {
 		return nil
 	case a == nil && b.rep == nil, b == nil && a.rep == nil:
 		return nil // the REP is not in the capture
-	case a != nil && b != nil && a.req == b.req && src == a.ends[0]:
-		return b // the ID of the passive end tells which one of several exchanges it is
 	case a != nil && b != nil && a.req == b.req:
-		return a
+		return v.ofEither(p, local, remote)
 	case a != b:
 		v.suspect(cmIDs, nil, nil, "The message names IDs %v and %v, which are not those of one connection.", local, remote)
 		return nil
@@ -366,6 +375,7 @@ func (v *Verifier) requestMAD(p *packet, m *cm.REQ) {
 		x = &exchange{req: m, ends: [2]bth.GID{src, p.Frame.Dst}, sent: map[sentKey]*sentMAD{}}
 		v.cm.begin(v.clock(), x)
 	}
+	x.again = x.ended
 	if !v.once(p, x, m.TID) {
 		return
 	}
@@ -403,15 +413,16 @@ func (v *Verifier) replyMAD(p *packet, m *cm.REP) {
 		v.suspect(cmSide, nil, x.framesOf(), "The active end sends a REP.")
 		return
 	}
-	if o := v.exchangeOf(p.Frame.Src, m.LocalID); o != nil && o.req == x.req {
-		x = o
-	}
+	x = v.ofEither(p, m.LocalID, m.RemoteID)
 	another := x.rep != nil && x.rep.LocalID != m.LocalID
-	if x.ends[0] != p.Frame.Dst || another && !x.ended && !p.in {
+	if x.ends[0] != p.Frame.Dst || another && !p.in && !(x.ended && (x.again || !p.out)) {
 		v.suspect(cmIDs, nil, x.framesOf(), "The REP names ID %v, which has no REQ that waits for it.", m.RemoteID)
 		return
 	}
-	if another { // the peer has ended the connection of the first REP, even if that message was lost
+	if another {
+		if !x.ended {
+			v.cannotTell(cmIDs) // the message that ended the connection may be lost, and another REQ on its way
+		}
 		x = v.cm.beginAgain(v.clock(), x)
 	}
 	first := v.once(p, x, m.TID)

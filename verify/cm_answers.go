@@ -89,10 +89,7 @@ func (v *Verifier) answered(p *packet, x *exchange, kind cm.Attribute, tid uint6
 
 // moreTime judges an MRA.
 func (v *Verifier) moreTime(p *packet, m *cm.MRA) {
-	x := v.exchangeOf(p.Frame.Dst, m.RemoteID)
-	if x == nil {
-		x = v.exchangeOf(p.Frame.Src, m.LocalID)
-	}
+	x := v.ofEither(p, m.LocalID, m.RemoteID)
 	if x == nil || !x.between(p) {
 		return
 	}
@@ -152,10 +149,7 @@ func delayedBy(s cm.Subject) cm.Attribute {
 // refusedMAD judges a REJ. It may name only one end: a listener has no ID, and an end whose wait for an answer timed out does not
 // know the ID of its peer.
 func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
-	x := v.exchangeOf(p.Frame.Dst, m.RemoteID)
-	if x == nil {
-		x = v.exchangeOf(p.Frame.Src, m.LocalID)
-	}
+	x := v.ofEither(p, m.LocalID, m.RemoteID)
 	if x == nil || !x.between(p) {
 		return
 	}
@@ -171,7 +165,7 @@ func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 		v.suspect(cmUnasked, nil, x.framesOf(), "The REJ is about a REP, and there is none.")
 		return
 	}
-	x.ended = true
+	x.ended = x.ended || x.rep != nil
 	if m.Reason == cm.RejectTimeout {
 		v.timeoutREJ(x, from, m)
 	}

@@ -113,15 +113,15 @@ func (fl *flow) set(form *form, b []byte) {
 type SuperFlow struct{ flow flow }
 
 // Match fills in the envelope of a super-packet that begins with an Ethernet header at b[0:], and returns the size of its
-// headers and what is behind them. The body is nil if the super-packet is of another flow or has wrong lengths or a wrong
-// IPv4 checksum. The UDP checksum may be a partial sum, and does not matter.
+// headers and what is behind them. The body is nil if the super-packet is of another flow, has no body or wrong lengths, or a
+// wrong IPv4 checksum. The UDP checksum may be a partial sum, and does not matter.
 func (f *SuperFlow) Match(env *Envelope, b []byte) (header int, body []byte) {
 	form := formOf(&superForms, b, LayoutEthernet)
 	if form == nil {
 		return 0, nil
 	}
 	id, body := f.flow.match(form, b)
-	if body == nil {
+	if len(body) == 0 {
 		return 0, nil
 	}
 	*env = f.flow.env
@@ -129,9 +129,10 @@ func (f *SuperFlow) Match(env *Envelope, b []byte) (header int, body []byte) {
 	return form.n, body
 }
 
-// Learn makes the flow of a super-packet the known one. The caller has checked its headers and made env from them.
-func (f *SuperFlow) Learn(env *Envelope, b []byte) {
-	if form := formOf(&superForms, b, LayoutEthernet); form != nil {
+// Learn makes the flow of a super-packet the known one. The caller has checked its headers, which have header bytes, and
+// made env from them.
+func (f *SuperFlow) Learn(env *Envelope, header int, b []byte) {
+	if form := formOf(&superForms, b, LayoutEthernet); form != nil && form.n == header {
 		f.flow.set(form, b)
 		f.flow.env = *env
 	}

@@ -39,7 +39,7 @@ type Sleeper struct {
 	// State of the current sleep.
 	want   uint32
 	sole   bool // only the first descriptor counts
-	added  bool // a descriptor of Add is readable
+	added  bool // a descriptor of Add is readable, or ready has not looked
 	broken bool
 	errno  unix.Errno
 	polls  [1]unix.PollFd
@@ -76,8 +76,8 @@ func (s *Sleeper) Add(fd int) {
 // one sleep. Only the goroutine that sleeps may call it.
 func (s *Sleeper) Sole(on bool) { s.sole = on }
 
-// Added reports whether a descriptor of Add was readable in the last sleep. If it becomes readable later, it ends the
-// next sleep. Only the goroutine that sleeps may call it.
+// Added reports whether a descriptor of Add was readable in the last sleep, or nobody looked because the sleep was over
+// before it began. If it becomes readable later, it ends the next sleep. Only the goroutine that sleeps may call it.
 func (s *Sleeper) Added() bool { return s.added }
 
 // eventID marks events of the eventfd in the epoll. Those of fds have their index.
@@ -111,7 +111,7 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 	if room {
 		s.want |= unix.EPOLLOUT
 	}
-	s.added, s.broken, s.errno = false, false, 0
+	s.added, s.broken, s.errno = true, false, 0
 	switch {
 	case d == 0:
 		s.look(0)
@@ -185,6 +185,7 @@ func (s *Sleeper) ready(uintptr) bool {
 	if errno != 0 {
 		return false
 	}
+	s.added = false
 	for _, e := range s.events[:n] {
 		if e.Fd == eventID {
 			var count [8]byte

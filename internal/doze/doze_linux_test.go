@@ -195,6 +195,10 @@ func TestAdded(t *testing.T) {
 			if sleep(t, s, time.Microsecond, false); s.Added() {
 				t.Error("Added without a packet")
 			}
+			s.Wake()
+			if sleep(t, s, w.d, false); !s.Added() {
+				t.Error("not Added although the sleep was over before it began")
+			}
 		})
 	}
 }

@@ -62,7 +62,8 @@ func inVLAN(vlan uint16) []bpf.Instruction {
 }
 
 // otherQueuePair precedes the filter of a socket for management datagrams: it rejects the usual data packet, one over
-// IPv4 without options, by its queue pair. Every data packet passes through this filter, too.
+// IPv4 without options, by its queue pair, because every data packet passes through this filter, too. Of others it rejects
+// at most packets over IPv6 with a wrong version in the header, which are invalid.
 func otherQueuePair() []bpf.Instruction {
 	const ip, qpn = 14, 14 + 20 + 8 + 4 // with a byte in front
 	return []bpf.Instruction{

@@ -119,16 +119,25 @@ func TestFlow(t *testing.T) {
 				t.Error("a flow without headers knows a super-packet")
 			}
 			var env frame.Envelope
-			if _, body := describe(&env, b); body == nil {
+			header, body := describe(&env, b)
+			if body == nil {
 				t.Fatal("describe refuses the super-packet")
 			}
-			flow.Learn(&env, b)
+			if flow.Learn(&env, header+vlanTag, b); same("learnt with other headers", b) {
+				t.Error("a flow whose headers are not those of the form is known")
+			}
+			flow.Learn(&env, header, b)
 			other := bytes.Clone(b)
 			other[e.UDP+6], other[e.UDP+7] = 0x12, 0x34
 			if !v6 {
 				other[e.IP+5]++
 			}
 			gso.SetLengths(other, e, 200)
+			empty := bytes.Clone(b)
+			gso.SetLengths(empty, e, 0)
+			if same("no payload", empty) {
+				t.Errorf("v6=%v, vlan %d: a super-packet without payload is known", v6, vlan)
+			}
 			for what, b := range map[string][]byte{"the same": b, "other lengths": other} {
 				if !same(what, b) {
 					t.Errorf("v6=%v, vlan %d: %s: not known", v6, vlan, what)

@@ -258,7 +258,7 @@ func (r *rx) divide(b []byte) bool {
 		if r.header, r.super = describe(env, b); r.super == nil {
 			return false
 		}
-		r.flow.Learn(env, b)
+		r.flow.Learn(env, r.header, b)
 	}
 	r.seg = 0
 	return true
