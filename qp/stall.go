@@ -56,12 +56,7 @@ func (q *QP) noteStall(now mono.Time, before bth.PSN) {
 	if !q.autoWindow {
 		return // the program has chosen the window
 	}
-	idle := !r.acked.Less(r.max) && q.sq.cur == q.sq.tail
-	if idle && !r.full && r.span == 0 && r.wide == 0 { // a short cut: of a message without others, progressed notes no more
-		r.moved = now
-		return
-	}
-	r.progressed(now, int32(r.acked.Sub(before)), r.full && !r.recovering && r.reads == 0, idle, r.ackReqAt)
+	r.progressed(now, int32(r.acked.Sub(before)), r.full && !r.recovering && r.reads == 0, !r.acked.Less(r.max) && q.sq.cur == q.sq.tail, r.ackReqAt)
 }
 
 // progressed notes that n packets were acknowledged. full reports whether the window was full and no loss is known.

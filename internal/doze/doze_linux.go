@@ -4,8 +4,8 @@
 // wait until the runtime's monitor takes the P away, up to 10 ms. So the goroutine sleeps in the runtime's poller
 // instead. The sockets are registered in an epoll of this package, and that epoll in the runtime's poller. Each
 // socket but those of [Sleeper.Add] is armed for one event just before the sleep and disarmed after it, so packets
-// that come while no goroutine sleeps wake no thread. Sockets on which no goroutine has ever slept, like those of a polling device, are
-// not registered, which saves time for each packet.
+// that come while no goroutine sleeps wake no thread. Sockets on which no goroutine has ever slept, like those of a
+// polling device, are not registered, which saves time for each packet.
 package doze
 
 import (

@@ -40,6 +40,18 @@ func newPair(t *testing.T) (s *Sleeper, fd, other int) {
 	return s, pair[0], pair[1]
 }
 
+// addPair adds one end of a pair of sockets.
+func addPair(t *testing.T, s *Sleeper) (pair [2]int) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
+	s.Add(pair[0])
+	return pair
+}
+
 func send(t *testing.T, fd int) {
 	t.Helper()
 	if err := unix.Send(fd, []byte{1}, 0); err != nil {
@@ -142,12 +154,7 @@ func TestSole(t *testing.T) {
 	for _, w := range sleepKinds {
 		t.Run(w.name, func(t *testing.T) {
 			s, _, other := newPair(t)
-			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
-			s.Add(pair[0])
+			pair := addPair(t, s)
 			send(t, pair[1])
 			sleep(t, s, w.d, false) // watches both
 			s.Sole(true)
@@ -171,12 +178,7 @@ func TestAdded(t *testing.T) {
 	for _, w := range sleepKinds {
 		t.Run(w.name, func(t *testing.T) {
 			s, fd, other := newPair(t)
-			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
-			s.Add(pair[0])
+			pair := addPair(t, s)
 			for range 3 {
 				send(t, other)
 				if sleep(t, s, w.d, false); s.Added() || s.armed[0] != 0 || s.armed[1] == 0 {
