@@ -18,6 +18,17 @@ func losing(t testing.TB, c roce.Config, op bth.Opcode) roce.Config {
 	return c
 }
 
+// transferred connects two devices that repair losses, and transfers a message, which b has received.
+func transferred(t *testing.T, n *network, ca, cb roce.Config, size int) (a, b *peer) {
+	ca.Recovery, cb.Recovery = roce.RecoverAll, roce.RecoverAll
+	a, b = newPeer(t, n.open(ca), size), newPeer(t, n.open(cb), size)
+	connect(t, a, b)
+	b.recv(0, size)
+	a.post(roce.Send, 0, size, nil, 0)
+	b.wait()
+	return a, b
+}
+
 // TestEndingAfterLoss: a packet of a message was lost, and the program that receives the message ends its queue pair at
 // once. The message is a success for its sender, however the queue pair ends.
 func TestEndingAfterLoss(t *testing.T) {
@@ -32,12 +43,7 @@ func TestEndingAfterLoss(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				n := newNetwork(t)
 				ca, cb := losing(t, n.config("10.0.0.1"), bth.RCSendMiddle), n.config("10.0.0.2")
-				ca.Recovery, cb.Recovery = roce.RecoverAll, roce.RecoverAll
-				a, b := newPeer(t, n.open(ca), size), newPeer(t, n.open(cb), size)
-				connect(t, a, b)
-				b.recv(0, size)
-				a.post(roce.Send, 0, size, nil, 0)
-				b.wait()
+				a, b := transferred(t, n, ca, cb, size)
 				check(t, end(b))
 				a.wait()
 				if held := b.dev.Counters().HeldRequests; held == 0 {
@@ -91,12 +97,7 @@ func TestEndingPeerAgain(t *testing.T) {
 					{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCSendMiddle), Nth: 1},
 					{Action: fault.Drop, Dir: fault.Tx, Op: fault.Is(bth.RCSendOnly)},
 				}}))(t)
-				ca.Recovery, cb.Recovery = roce.RecoverAll, roce.RecoverAll
-				a, b := newPeer(t, n.open(ca), size), newPeer(t, n.open(cb), size)
-				connect(t, a, b)
-				b.recv(0, size)
-				a.post(roce.Send, 0, size, nil, 0)
-				b.wait()
+				a, b := transferred(t, n, ca, cb, size)
 				check(t, end(b))
 				a.wait()
 				check(t, a.qp.Modify(&roce.Attr{State: qp.Reset}, qp.AttrState))
