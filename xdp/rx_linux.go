@@ -52,6 +52,7 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	if n > 0 {
 		p.count.Received(n, bytes)
 		p.alive()
+		p.sleeper.Busy()
 	}
 	if r.ailing.Load() && r.ailing.Swap(false) {
 		err = p.look("receive")

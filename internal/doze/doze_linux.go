@@ -4,14 +4,15 @@
 // wait until the runtime's monitor takes the P away, up to 10 ms. So the goroutine sleeps in the runtime's poller
 // instead. The sockets are registered in an epoll of this package, and that epoll in the runtime's poller. Each
 // socket but those of [Sleeper.Add] is armed for one event just before the sleep and disarmed after it, so packets
-// that come while no goroutine sleeps wake no thread. Sockets on which no goroutine has ever slept, like those of a
-// polling device, are not registered, which saves time for each packet.
+// that come while no goroutine sleeps wake no thread. Sockets on which no goroutine sleeps any more, like those of a
+// polling device, are not registered: the kernel looks at the epoll for each packet that comes or goes.
 package doze
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,10 +23,8 @@ import (
 
 // Sleeper lets one goroutine at a time sleep, and any goroutine wake it.
 type Sleeper struct {
-	fds   []int
-	rare  int      // fds[rare:] are those of Add
-	armed []uint32 // events that each descriptor is armed for; 0: not armed
-	known int      // fds[:known] are in the epoll; 0 before the first sleep
+	watched []watched
+	rare    int // watched[rare:] are those of Add
 
 	epoll int      // watches fds and event
 	file  *os.File // of epoll, registered in the runtime's poller
@@ -35,6 +34,13 @@ type Sleeper struct {
 
 	woken   atomic.Bool
 	napping atomic.Bool // in ppoll
+
+	// For Busy.
+	asleep     sync.Mutex    // held during a sleep
+	sleeps     atomic.Uint32 // number of sleeps
+	registered atomic.Bool   // some of watched[:rare] are in the epoll
+	packets    int           // calls of Busy since the sleep of that number
+	since      uint32
 
 	// State of the current sleep.
 	want   uint32
@@ -47,9 +53,19 @@ type Sleeper struct {
 	events [8]unix.EpollEvent
 }
 
+// watched is a descriptor.
+type watched struct {
+	fd    int
+	known bool   // it is in the epoll
+	armed uint32 // events that it is armed for; 0: none
+}
+
 // New returns a sleeper for fds. The caller owns them and must keep them open until [Sleeper.Close].
 func New(fds ...int) (*Sleeper, error) {
-	s := &Sleeper{fds: fds, rare: len(fds), armed: make([]uint32, len(fds)), event: -1}
+	s := &Sleeper{rare: len(fds), event: -1}
+	for _, fd := range fds {
+		s.Add(fd)
+	}
 	s.look = s.ready
 	var err error
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -68,9 +84,7 @@ func New(fds ...int) (*Sleeper, error) {
 // Add adds a descriptor that the caller owns and that is rarely readable. Call it before the first sleep. The
 // descriptor stays armed after a sleep, which saves two system calls a sleep and costs a wake-up of a thread for an
 // event while nobody sleeps.
-func (s *Sleeper) Add(fd int) {
-	s.fds, s.armed = append(s.fds, fd), append(s.armed, 0)
-}
+func (s *Sleeper) Add(fd int) { s.watched = append(s.watched, watched{fd: fd}) }
 
 // Sole sets whether later sleeps watch only the first descriptor. A descriptor that was watched before may still end
 // one sleep. Only the goroutine that sleeps may call it.
@@ -107,6 +121,9 @@ const nap = 500 * time.Microsecond
 // after d, unless d is negative; or when a goroutine calls [Sleeper.Wake], or has called it since the last sleep.
 // broken says whether a descriptor has an error or is hung up; errno is the error of a system call, or 0.
 func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Errno) {
+	s.asleep.Lock()
+	defer s.asleep.Unlock()
+	s.sleeps.Add(1)
 	s.want = unix.EPOLLIN
 	if room {
 		s.want |= unix.EPOLLOUT
@@ -136,18 +153,63 @@ func (s *Sleeper) Sleep(d time.Duration, room bool) (broken bool, errno unix.Err
 // disarm disarms the descriptors after a sleep that no event ended. Otherwise each packet that comes while no
 // goroutine sleeps would make the epoll ready, and wake a thread of the runtime.
 func (s *Sleeper) disarm() {
-	for i, fd := range s.fds[:min(s.known, s.rare)] {
-		if s.armed[i] != 0 && s.arm(unix.EPOLL_CTL_MOD, i, fd, 0) == 0 {
-			s.armed[i] = 0
+	for i := range s.watched[:s.rare] {
+		if s.watched[i].armed != 0 {
+			s.arm(i, 0)
 		}
 	}
 }
 
-// arm requests one event of a descriptor.
-func (s *Sleeper) arm(how, i, fd int, want uint32) unix.Errno {
+// arm requests one event of a descriptor, or none if want is 0.
+func (s *Sleeper) arm(i int, want uint32) unix.Errno {
+	w := &s.watched[i]
+	how := unix.EPOLL_CTL_MOD
+	if !w.known {
+		how = unix.EPOLL_CTL_ADD
+	}
 	e := unix.EpollEvent{Events: want | unix.EPOLLONESHOT, Fd: int32(i)}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(how), uintptr(fd), uintptr(unsafe.Pointer(&e)), 0, 0)
+	errno := s.control(how, w.fd, &e)
+	if errno == 0 {
+		w.known, w.armed = true, want
+		if i < s.rare && !s.registered.Load() {
+			s.registered.Store(true)
+		}
+	}
 	return errno
+}
+
+// control is epoll_ctl.
+func (s *Sleeper) control(how, fd int, e *unix.EpollEvent) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(s.epoll), uintptr(how), uintptr(fd), uintptr(unsafe.Pointer(e)), 0, 0)
+	return errno
+}
+
+// busy is the number of receives without a sleep after which no goroutine is likely to sleep soon.
+const busy = 1024
+
+// Busy records a successful receive. After many without a sleep it removes the descriptors, other than those of Add,
+// from the epoll; the next sleep registers them again. Only the goroutine that receives may call it, while the
+// descriptors are open. A nil Sleeper has no descriptors.
+func (s *Sleeper) Busy() {
+	if s != nil && s.registered.Load() {
+		s.received()
+	}
+}
+
+func (s *Sleeper) received() {
+	if now := s.sleeps.Load(); now != s.since {
+		s.since, s.packets = now, 0
+	}
+	if s.packets++; s.packets < busy || !s.asleep.TryLock() {
+		return
+	}
+	defer s.asleep.Unlock()
+	for i := range s.watched[:s.rare] {
+		if w := &s.watched[i]; w.known && s.control(unix.EPOLL_CTL_DEL, w.fd, new(unix.EpollEvent)) == 0 {
+			w.known, w.armed = false, 0
+		}
+	}
+	s.registered.Store(false)
 }
 
 // ready reports whether the sleep is over.
@@ -155,7 +217,7 @@ func (s *Sleeper) ready(uintptr) bool {
 	if s.woken.Load() {
 		return true
 	}
-	for i, fd := range s.fds {
+	for i := range s.watched {
 		want := s.want
 		if i > 0 {
 			if s.sole {
@@ -163,19 +225,13 @@ func (s *Sleeper) ready(uintptr) bool {
 			}
 			want &^= unix.EPOLLOUT
 		}
-		if s.armed[i] == want {
+		if s.watched[i].armed == want {
 			continue
 		}
-		how := unix.EPOLL_CTL_MOD
-		if i >= s.known {
-			how = unix.EPOLL_CTL_ADD
-		}
-		if errno := s.arm(how, i, fd, want); errno != 0 {
+		if errno := s.arm(i, want); errno != 0 {
 			s.errno = errno // the kernel has no memory, or the user has too many watches
 			return true
 		}
-		s.armed[i] = want
-		s.known = max(s.known, i+1)
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.epoll), uintptr(unsafe.Pointer(&s.events)), uintptr(len(s.events)), 0, 0, 0)
 	if errno != 0 && errno != unix.EINTR {
@@ -192,7 +248,7 @@ func (s *Sleeper) ready(uintptr) bool {
 			unix.Read(s.event, count[:])
 			continue
 		}
-		s.armed[e.Fd] = 0
+		s.watched[e.Fd].armed = 0
 		s.added = s.added || int(e.Fd) >= s.rare
 		s.broken = s.broken || e.Events&(unix.EPOLLERR|unix.EPOLLHUP) != 0
 	}

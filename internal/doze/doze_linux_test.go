@@ -1,8 +1,10 @@
 package doze
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"sync"
 	"testing"
@@ -166,7 +168,7 @@ func TestSole(t *testing.T) {
 			send(t, other)
 			sleep(t, s, w.d, false)
 			s.Sole(false)
-			drain(s.fds[0])
+			drain(s.watched[0].fd)
 			sleep(t, s, w.d, false)
 		})
 	}
@@ -181,13 +183,13 @@ func TestAdded(t *testing.T) {
 			pair := addPair(t, s)
 			for range 3 {
 				send(t, other)
-				if sleep(t, s, w.d, false); s.Added() || s.armed[0] != 0 || s.armed[1] == 0 {
-					t.Fatalf("a packet at the first descriptor: Added %v, armed %v", s.Added(), s.armed)
+				if sleep(t, s, w.d, false); s.Added() || s.watched[0].armed != 0 || s.watched[1].armed == 0 {
+					t.Fatalf("a packet at the first descriptor: Added %v, descriptors %+v", s.Added(), s.watched)
 				}
 				drain(fd)
 				send(t, pair[1])
-				if sleep(t, s, w.d, false); !s.Added() || s.armed[1] != 0 {
-					t.Fatalf("a packet at the second descriptor: Added %v, armed %v", s.Added(), s.armed)
+				if sleep(t, s, w.d, false); !s.Added() || s.watched[1].armed != 0 {
+					t.Fatalf("a packet at the second descriptor: Added %v, descriptors %+v", s.Added(), s.watched)
 				}
 				if sleep(t, s, w.d, false); !s.Added() {
 					t.Fatal("a packet that nobody has read ends no sleep")
@@ -334,11 +336,11 @@ func TestSleepFails(t *testing.T) {
 	}
 	defer unix.Close(pair[0])
 	defer unix.Close(pair[1])
-	s.fds, s.armed = []int{fd, int(file.Fd())}, make([]uint32, 2)
+	s.watched = []watched{{fd: fd}, {fd: int(file.Fd())}}
 	if _, errno := s.Sleep(0, false); errno != unix.EPERM {
 		t.Fatalf("Sleep at a file: %v", errno)
 	}
-	s.fds[1] = pair[0]
+	s.watched[1].fd = pair[0]
 	sleep(t, s, 0, true)
 	send(t, pair[1])
 	sleep(t, s, -1, false)
@@ -367,6 +369,78 @@ func TestDisarmed(t *testing.T) {
 				t.Errorf("a packet while nobody sleeps: %d, %v", n, err)
 			}
 			sleep(t, s, -1, false) // and the next sleep sees it
+		})
+	}
+}
+
+// TestBusy: after many receives without a sleep the epoll has the descriptors of Add only, and the next sleep sees
+// the others again.
+func TestBusy(t *testing.T) {
+	s, fd, other := newPair(t)
+	added := addPair(t, s)
+	inEpoll := func() (first, second bool) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", s.epoll))
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := func(fd int) bool { return regexp.MustCompile(fmt.Sprintf(`(?m)^tfd:\s+%d\s`, fd)).Match(b) }
+		return has(fd), has(added[0])
+	}
+	for range 3 {
+		for _, w := range sleepKinds {
+			send(t, other)
+			sleep(t, s, w.d, false)
+			drain(fd)
+			for range busy - 1 {
+				s.Busy()
+			}
+			sleep(t, s, 0, false) // a sleep begins the count again
+			for range busy - 1 {
+				s.Busy()
+			}
+			if first, second := inEpoll(); !first || !second {
+				t.Fatalf("%s: descriptors in the epoll before the limit: %v %v", w.name, first, second)
+			}
+			s.Busy()
+			if first, second := inEpoll(); first || !second {
+				t.Fatalf("%s: descriptors in the epoll after %d receives without a sleep: %v %v", w.name, busy, first, second)
+			}
+			send(t, other)
+			sleep(t, s, w.d, false)
+			if drain(fd) != 1 {
+				t.Fatalf("%s: the datagram is lost", w.name)
+			}
+			send(t, added[1])
+			sleep(t, s, w.d, false)
+			if !s.Added() || drain(added[0]) != 1 {
+				t.Fatalf("%s: the datagram at the descriptor of Add is lost", w.name)
+			}
+		}
+	}
+}
+
+// TestBusyAsleep: receives while another goroutine sleeps do not remove the descriptor that this goroutine waits for.
+func TestBusyAsleep(t *testing.T) {
+	for _, w := range sleepKinds[:2] {
+		t.Run(w.name, func(t *testing.T) {
+			s, fd, other := newPair(t)
+			for range 200 {
+				asleep := make(chan struct{})
+				var done sync.WaitGroup
+				done.Go(func() {
+					close(asleep)
+					sleep(t, s, w.d, false)
+				})
+				<-asleep
+				for range 2 * busy {
+					s.Busy()
+				}
+				send(t, other)
+				done.Wait()
+				if drain(fd) != 1 {
+					t.Fatal("the datagram is lost")
+				}
+			}
 		})
 	}
 }

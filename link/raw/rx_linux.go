@@ -172,6 +172,7 @@ func (p *Port) receiveOpen(most int) error {
 		r.count = got
 		r.adapt()
 		p.Alive()
+		p.Sleeper.Busy()
 		return nil
 	case unix.EAGAIN, unix.EINTR:
 		return nil

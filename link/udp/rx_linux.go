@@ -143,6 +143,7 @@ func (p *Port) receiveOpen(most int) error {
 		r.density = 1
 		r.senders.turn()
 		p.Alive()
+		p.Sleeper.Busy()
 	case unix.EAGAIN, unix.EINTR, unix.ENOMEM, unix.ENOBUFS,
 		unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EMSGSIZE, unix.EPROTO:
 		// The latter are errors of ICMP messages about sent packets.
