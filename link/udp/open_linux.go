@@ -384,7 +384,7 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 			list = append(list, option{"IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only, ""})
 		}
 		list = append(list, options6...)
-	} else {
+	} else if p.bound.IsZero() { // otherwise all packets are for that address
 		list = append(list, option{"IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, ""})
 	}
 	if !p.v6 || !p.cfg.Addr.IsValid() {
