@@ -100,6 +100,7 @@ func TestOpenErrors(t *testing.T) {
 		{Config{}, 1, syscall.EINVAL},
 		{Config{Interface: "lo", Addr: addr("127.0.0.1")}, 1, syscall.EINVAL},
 		{Config{Addr: addr("0.0.0.0")}, 1, syscall.EINVAL},
+		{Config{Addr: addr("::ffff:0.0.0.0")}, 1, syscall.EINVAL},
 		{Config{Addr: addr("ff02::1")}, 1, syscall.EINVAL},
 		{Config{Addr: addr("192.0.2.1")}, 1, syscall.EADDRNOTAVAIL},
 		{Config{Addr: linktest.Loopback(11)}, 1, syscall.EADDRINUSE},

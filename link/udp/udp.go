@@ -144,10 +144,11 @@ func (c Config) withDefaults() Config {
 // check refuses a configuration that no system supports.
 func (c *Config) check(queues int) error {
 	why := ""
+	addr := c.Addr.Unmap() // IsUnspecified is false for ::ffff:0.0.0.0
 	switch {
-	case (c.Interface == "") == !c.Addr.IsValid():
+	case (c.Interface == "") == !addr.IsValid():
 		why = "want either an interface or an address"
-	case c.Addr.IsUnspecified() || c.Addr.IsMulticast():
+	case addr.IsUnspecified() || addr.IsMulticast():
 		why = c.Addr.String() + " is not an address of one host"
 	case queues < 1 || queues > 256:
 		why = "want 1 to 256 queues"
