@@ -125,7 +125,7 @@ func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, m cardModel, seed u
 	return c, nil
 }
 
-// counters returns the counters of the cards' driver, for the log of a failed case.
+// counters returns the counters of the cards' driver and the state of their queues, for the log of a failed case.
 func (c *card) counters(ctx context.Context) string {
 	var text strings.Builder
 	for _, argv := range [][]string{c.inside("ethtool", "-S", cardInterface), {"ethtool", "-S", "eth2"}, {"ethtool", "-S", "eth3"}} {
@@ -139,6 +139,11 @@ func (c *card) counters(ctx context.Context) string {
 		if err != nil {
 			fmt.Fprintln(&text, err)
 		}
+	}
+	queues, err := c.vm.Queues(ctx)
+	text.WriteString(queues)
+	if err != nil {
+		fmt.Fprintln(&text, err)
 	}
 	return text.String()
 }

@@ -2,8 +2,8 @@
 # boot.sh IMAGE TAP SOCKET
 #
 # Boots the image of build.sh with eth0 on the existing TAP of the calling network
-# namespace. SOCKET becomes a UNIX socket that leads to the guest's agent. The
-# console goes to standard output. The script ends in exec of qemu: kill the process to stop the guest.
+# namespace. SOCKET becomes a UNIX socket that leads to the guest's agent, and SOCKET.monitor
+# one that leads to QEMU's monitor. The console goes to standard output. The script ends in exec of qemu: kill the process to stop the guest.
 #
 # Environment: VM_MTU VM_IP4 VM_IP6 VM_MAC VM_MEM (MiB) VM_CPUS VM_CPU VM_ACCEL. Emulation
 # is the default because nested KVM is often missing or unreliable; VM_ACCEL=kvm uses KVM.
@@ -32,6 +32,6 @@ exec "${VM_QEMU:-qemu-system-x86_64}" -nodefaults -no-reboot -display none \
   -M q35 -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu "${VM_CPU:-max}" -smp "${VM_CPUS:-1}" -m "${VM_MEM:-768}" \
   -kernel "$image/vmlinuz" -initrd "$image/initrd.gz" \
   -append "console=ttyS0 quiet panic=-1 $lean roce.mtu=${VM_MTU:-1500} roce.ip4=${VM_IP4:-10.77.0.2/24} roce.ip6=${VM_IP6:-fd77::2/64}" \
-  -serial stdio \
+  -serial stdio -monitor "unix:$socket.monitor,server=on,wait=off" \
   -device virtio-serial-pci -chardev "socket,id=agent,path=$socket,server=on,wait=off" -device virtserialport,chardev=agent,name=roce.agent \
   -netdev "tap,id=n0,ifname=$tap,script=no,downscript=no" -device "virtio-net-pci,netdev=n0,mac=${VM_MAC:-52:54:00:77:00:02},romfile=" "${cards[@]}"

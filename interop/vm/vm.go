@@ -96,8 +96,10 @@ type Card struct {
 // VM is a running guest.
 type VM struct {
 	qemu *proc.Proc
-	dir  string // holds the agent's socket
+	dir  string // holds the sockets of the agent and of QEMU's monitor
 	conn net.Conn
+
+	monitor string // path of the socket
 
 	mu    sync.Mutex
 	enc   *json.Encoder
@@ -151,7 +153,7 @@ func (v *VM) boot(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	v.qemu = q
+	v.qemu, v.monitor = q, sock+".monitor"
 	go func() {
 		q.Wait(context.Background())
 		os.WriteFile(c.Console, []byte(q.Output()), 0o644)
