@@ -205,7 +205,7 @@ func (s *Sleeper) received() {
 	}
 	defer s.asleep.Unlock()
 	for i := range s.watched[:s.rare] {
-		if w := &s.watched[i]; w.known && s.control(unix.EPOLL_CTL_DEL, w.fd, new(unix.EpollEvent)) == 0 {
+		if w := &s.watched[i]; w.known && s.control(unix.EPOLL_CTL_DEL, w.fd, nil) == 0 {
 			w.known, w.armed = false, 0
 		}
 	}
