@@ -53,7 +53,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-func TestMonitorGone(t *testing.T) {
+func TestMonitorCanceled(t *testing.T) {
 	v := monitor(t, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
