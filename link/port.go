@@ -108,6 +108,18 @@ type Lender interface {
 	AllocMemory(n int) (b []byte, free func(), err error)
 }
 
+// MADSplitter is a Port that can receive management datagrams, packets for queue pair 1, in a queue of their own. At
+// first they arrive with the data: a second queue makes each packet cost a little more, and many devices never
+// receive a management datagram.
+type MADSplitter interface {
+	Port
+
+	// SplitMADs moves them to their own queue. The owner calls it when the device first receives or sends one; further
+	// calls do nothing. Datagrams that wait in the queue of the data stay there, and one that comes during the call may
+	// arrive twice. If the kernel refuses, they continue to arrive with the data, and Info().Mode says so.
+	SplitMADs()
+}
+
 // Frame is one received frame, in the driver's memory. See [Port.Recv] for
 // its lifetime. If Env is nil, the frame has layout Info().Layout. Otherwise
 // Data is only the UDP payload of datagram number Segment of the envelope, in

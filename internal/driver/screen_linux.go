@@ -104,6 +104,20 @@ func (s *Screen) attach() {
 	}
 }
 
+// Change calls f, which changes what install attaches, with what the program accepts now, or nil if there is none, and
+// must attach it. A nil Screen has no program.
+func (s *Screen) Change(f func(*Screened) error) error {
+	if s == nil {
+		return f(nil)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.on && s.accepts.size() <= maxProgram && f(&s.accepts) == nil {
+		return nil
+	}
+	return f(nil)
+}
+
 // detach removes the program.
 func (s *Screen) detach() {
 	s.mu.Lock()

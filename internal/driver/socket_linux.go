@@ -25,8 +25,13 @@ type Socket struct {
 	Gate    gate.Gate // held while FD is in use
 	Count   *link.Counters
 	Sleeper *doze.Sleeper
-	MADs    *Socket // receives the management datagrams, nothing else; nil: they arrive with the data
+	MADs    *Socket // for management datagrams; nil: they arrive with the data
 	Reads   madqueue.Schedule
+
+	// Divide makes the kernel deliver management datagrams to MADs. nil: SplitMADs has called it, or there is nothing
+	// to do. It belongs to the owner of the Port.
+	Divide    func() error
+	undivided atomic.Pointer[string] // for MADMode
 
 	// Fail makes an error from an errno, with advice.
 	Fail func(op string, errno unix.Errno) *errs.Error
@@ -45,6 +50,30 @@ const roomTick = time.Millisecond
 func (s *Socket) Split(mads *Socket) {
 	s.MADs = mads
 	s.Sleeper.Add(mads.FD)
+}
+
+// Undivided says that Divide failed. It is a format with the error.
+const Undivided = "management datagrams share the queue of the data: %v"
+
+// SplitMADs implements link.MADSplitter.
+func (s *Socket) SplitMADs() {
+	if s.Divide == nil || !s.Gate.Enter() {
+		return
+	}
+	defer s.Gate.Leave()
+	if err := s.Divide(); err != nil {
+		note := fmt.Sprintf(", "+Undivided, err)
+		s.undivided.Store(&note)
+	}
+	s.Divide = nil
+}
+
+// MADMode is what Info().Mode says about management datagrams.
+func (s *Socket) MADMode() string {
+	if note := s.undivided.Load(); note != nil {
+		return *note
+	}
+	return ""
 }
 
 // Wait implements link.Port.

@@ -52,6 +52,7 @@ type QP1 interface {
 // qp1State is the state of QP 1 on shard 0. With it, entries that do not concern QP 1 need not
 // call it. Other shards never change it.
 type qp1State struct {
+	split         bool      // the port was told to separate management datagrams
 	post, collect bool      // the manager was called since the last Post, the last Collect
 	blocked       bool      // last result of Post
 	deadline      mono.Time // last result of NextTimeout
@@ -61,8 +62,20 @@ type qp1State struct {
 // events and another deadline. The caller has locked the shard.
 func (s *Shard) QP1Called() { s.qp1.post, s.qp1.collect = true, true }
 
+// splitMADs lets the port separate management datagrams from the data, before the first one is handled or sent.
+func (s *Shard) splitMADs() {
+	if s.qp1.split {
+		return
+	}
+	s.qp1.split = true
+	if p, ok := link.As[link.MADSplitter](s.port); ok {
+		p.SplitMADs()
+	}
+}
+
 // postQP1 calls Post if necessary.
 func (s *Shard) postQP1(now mono.Time) {
+	s.splitMADs()
 	s.qp1.blocked = s.nic.qp1.Post(now)
 	s.qp1.post = false
 	s.qp1.deadline = s.nic.qp1.NextTimeout()

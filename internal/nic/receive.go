@@ -180,9 +180,12 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		}
 		return nil
 	}
-	if q == nil && !d.qp1.Admit(now, s.dataAt, &p.Src) {
-		s.drops.MADFlood++
-		return nil
+	if q == nil {
+		s.splitMADs()
+		if !d.qp1.Admit(now, s.dataAt, &p.Src) {
+			s.drops.MADFlood++
+			return nil
+		}
 	}
 	if !s.intact(q) {
 		return nil

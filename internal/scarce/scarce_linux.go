@@ -125,29 +125,37 @@ func Calls(t testing.TB, calls []Call, in func(func()), open func() (io.Closer, 
 	failed = make(map[string]error)
 	before := descriptors(t)
 	for _, call := range calls {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-			in(func() {
-				if err := deny(call); err != nil {
-					t.Errorf("seccomp: %v", err)
-					return
-				}
-				c, err := open()
-				if err == nil {
-					c.Close()
-				}
-				failed[call.Name] = err
-			})
-		}()
-		<-done
+		Without(t, call, in, func() {
+			c, err := open()
+			if err == nil {
+				c.Close()
+			}
+			failed[call.Name] = err
+		})
 		if after := settled(t, len(before)); len(after) > len(before) {
 			t.Errorf("without %s (%v): %d descriptors are open, before %d", call.Name, failed[call.Name], len(after), len(before))
 			before = after
 		}
 	}
 	return failed
+}
+
+// Without calls f on a thread in which a system call fails. in prepares the thread, as in [Calls].
+func Without(t testing.TB, call Call, in func(func()), f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		in(func() {
+			if err := deny(call); err != nil {
+				t.Errorf("seccomp: %v", err)
+				return
+			}
+			f()
+		})
+	}()
+	<-done
 }
 
 // Opens tests an open that binds sockets and waits for them: nothing may stay open if there are too few descriptors, or

@@ -35,3 +35,13 @@ func (p countingPort) Wake() {
 	p.wakes.Add(1)
 	p.Port.Wake()
 }
+
+// splitPort counts calls of SplitMADs.
+type splitPort struct {
+	link.Port
+	splits *atomic.Int64
+}
+
+func newSplitPort(p link.Port) splitPort { return splitPort{p, new(atomic.Int64)} }
+
+func (p splitPort) SplitMADs() { p.splits.Add(1) }

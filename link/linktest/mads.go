@@ -1,6 +1,7 @@
 package linktest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/goroce/roce/bth"
@@ -22,12 +23,95 @@ type MADs struct {
 // two fresh Ports; the receive buffer of the second has buffer bytes, or the default size
 // if that is 0.
 func TestMADs(t *testing.T, open func(t *testing.T, buffer int) MADs) {
+	t.Run("Split", func(t *testing.T) { splitMADs(t, open(t, 0)) })
+	opened := open
+	open = func(t *testing.T, buffer int) MADs {
+		m := opened(t, buffer)
+		split(t, m)
+		return m
+	}
 	t.Run("Flood", func(t *testing.T) { floodOfMADs(t, open(t, 64<<10)) })
 	t.Run("Wait", func(t *testing.T) { waitForMADs(t, open(t, 0)) })
 	t.Run("Share", func(t *testing.T) { dataAndMADs(t, open(t, 0)) })
 	t.Run("Burst", func(t *testing.T) { burstOfMADs(t, open(t, 0)) })
 	t.Run("ShareOfData", func(t *testing.T) { madsAndData(t, open(t, 0)) })
 	t.Run("Screen", func(t *testing.T) { screen(t, open(t, 0)) })
+}
+
+// split gives the management datagrams their own queue.
+func split(t *testing.T, m MADs) {
+	t.Helper()
+	p, ok := link.As[link.MADSplitter](m.To)
+	if !ok {
+		t.Fatal("the Port is no MADSplitter")
+	}
+	p.SplitMADs()
+}
+
+// splitMADs: packets of both kinds arrive before, during and after SplitMADs; data only once. A second call changes
+// nothing.
+func splitMADs(t *testing.T, m MADs) {
+	waitForMADs(t, m)
+	const n, at = 600, 200
+	var mads, data [n]int
+	fr := make([]link.Frame, link.Batch)
+	sent := make(chan bool)
+	go func() {
+		defer close(sent)
+		for i := range bth.PSN(n) {
+			putTo(t, m.From, m.Path, bth.QPNGSI, i, 64)
+			putTo(t, m.From, m.Path, QPN, i, 64)
+			flush(t, m.From)
+		}
+	}()
+	within(t, m.To, "the packets", func() {
+		for came := 0; came < 2*n && m.To.Wait(-1) == nil; {
+			k, err := m.To.Recv(fr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range fr[:k] {
+				var q frame.Packet
+				if err := fr[i].Parse(&q, m.To.Info().Layout); err != nil || !q.CheckICRC() {
+					t.Errorf("packet %d: %v, ICRC right %v", i, err, err == nil && q.CheckICRC())
+					return
+				}
+				times := &data[q.PSN()]
+				if q.DestQPN() == bth.QPNGSI {
+					times = &mads[q.PSN()]
+				}
+				if *times++; *times == 1 {
+					came++
+				}
+			}
+			if came >= at {
+				split(t, m)
+			}
+		}
+	})
+	<-sent
+	for i := range n {
+		if mads[i] == 0 || data[i] != 1 {
+			t.Errorf("management datagram %d came %d times, data packet %d %d times", i, mads[i], i, data[i])
+		}
+	}
+}
+
+// TestSplitFails: if a system call of SplitMADs fails, packets of both kinds still arrive, and Info says what is
+// missing. fails calls its argument where that call fails.
+func TestSplitFails(t *testing.T, m MADs, fails func(func())) {
+	fails(func() { split(t, m) })
+	waitForMADs(t, m)
+	if mode := m.To.Info().Mode; !strings.Contains(mode, "management datagrams") {
+		t.Errorf("mode %q says nothing of management datagrams", mode)
+	}
+	mode := m.To.Info().Mode
+	split(t, m)
+	waitForMADs(t, m)
+	if again := m.To.Info().Mode; again != mode {
+		t.Errorf("mode %q, after a second call %q", mode, again)
+	}
 }
 
 // sendTo puts and commits n packets of size bytes for a queue pair.

@@ -12,6 +12,7 @@ import (
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/internal/scarce"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link/linktest"
 )
@@ -56,6 +57,19 @@ func TestMADs(t *testing.T) {
 				return linktest.MADs{From: start(t, a, Config{NoGSO: v.plain, VLAN: v.vlan}), To: to, Drops: drops(t, to),
 					Path: path(t, a, b, v.v6, v.vlan)}
 			})
+		})
+	}
+}
+
+// TestSplitFails: see linktest.
+func TestSplitFails(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	for _, c := range append(scarce.Setsockopts([]int{unix.SOL_SOCKET}, []int{unix.SO_ATTACH_FILTER}),
+		scarce.Call{Name: "bind", Number: unix.SYS_BIND, Arg1: -1, Arg2: -1, Errno: unix.ENOMEM}) {
+		t.Run(c.Name, func(t *testing.T) {
+			to := start(t, b, Config{})
+			m := linktest.MADs{From: start(t, a, Config{}), To: to, Drops: drops(t, to), Path: path(t, a, b, false, 0)}
+			linktest.TestSplitFails(t, m, func(f func()) { scarce.Without(t, c, func(f func()) { f() }, f) })
 		})
 	}
 }

@@ -60,7 +60,6 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 		p.split()
 	}
 	if err == nil {
-		p.take = everything
 		if cmp.Or(first, p).mads != nil {
 			p.take = noMADs
 		}
@@ -93,7 +92,10 @@ func (p *Port) setUp(first *Port) error {
 	if err := p.takePort(first); err != nil {
 		return err
 	}
-	if err := p.bind(); err != nil {
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	if err := p.bind(allPackets); err != nil {
 		return err
 	}
 	p.tx.init(ifi.MTU)
@@ -101,37 +103,48 @@ func (p *Port) setUp(first *Port) error {
 	return nil
 }
 
-// bind sets the socket's options and binds it, without receiving yet.
-func (p *Port) bind() error {
-	// The filter first, because a socket receives from the bind on.
+// prepare sets the options of the socket, and a filter: a socket receives from the bind on.
+func (p *Port) prepare() error {
 	if err := sockfilter.Attach(p.FD, takeNothing); err != nil {
 		return p.FailStep("attach filter", err)
 	}
-	if err := p.setOptions(); err != nil {
-		return err
-	}
-	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-	if err := unix.Bind(p.FD, &unix.SockaddrLinklayer{Protocol: all, Ifindex: p.Desc.Index}); err != nil {
+	return p.setOptions()
+}
+
+// bind binds the socket to the packets of a protocol on the interface.
+func (p *Port) bind(protocol uint16) error {
+	at := &unix.SockaddrLinklayer{Protocol: binary.NativeEndian.Uint16([]byte{byte(protocol >> 8), byte(protocol)}), Ifindex: p.Desc.Index}
+	if err := unix.Bind(p.FD, at); err != nil {
 		return p.FailStep("bind", err)
 	}
 	return nil
 }
+
+// Protocols for bind.
+const (
+	allPackets = unix.ETH_P_ALL
+	noPackets  = 0xFFFF // reserved (RFC 1701); 0 would leave the socket as it is
+)
 
 // madBuffer is the receive buffer of the management queue in bytes, if Config.RxBuffer is
 // not smaller. It holds the requests of thousands of peers that connect at once. In a larger
 // one a request would wait so long behind a flood that its sender repeats it.
 const madBuffer = 4 << 20
 
-// split opens a separate socket for management datagrams. Without it they arrive with the
-// data.
+// split opens a separate socket for management datagrams. If the Port is the only queue, the socket receives nothing
+// before SplitMADs.
 func (p *Port) split() {
 	m, err := openMADs(p)
-	if err != nil {
-		p.Notef("management datagrams share the queue of the data: %v", err)
-		return
+	if err == nil {
+		p.Split(&m.base)
+		p.Divide = func() error { return p.divide(m) }
+		if p.cfg.queues > 1 || p.slots != nil {
+			err, p.Divide = p.divide(m), nil
+		}
 	}
-	p.mads = m
-	p.Split(&m.base)
+	if err != nil {
+		p.Notef(driver.Undivided, err)
+	}
 }
 
 // openMADs opens the socket of a Port's management datagrams. It belongs to the Port: it
@@ -146,7 +159,7 @@ func openMADs(of *Port) (*Port, error) {
 	p.Desc = of.Desc
 	p.Desc.Notes = nil
 	p.slots = of.slots
-	if err = p.bind(); err == nil {
+	if err = p.prepare(); err == nil {
 		err = p.listen(onlyMADs, nil)
 	}
 	if err != nil {
@@ -155,6 +168,26 @@ func openMADs(of *Port) (*Port, error) {
 	}
 	p.rx.init(madqueue.Most)
 	return p, nil
+}
+
+// divide makes m the socket of management datagrams. Until the Port's own filter has changed, both sockets receive
+// them.
+func (p *Port) divide(m *Port) error {
+	if err := m.bind(allPackets); err != nil {
+		return err
+	}
+	p.mads = m
+	err := p.screen.Change(func(s *driver.Screened) error {
+		err := p.listen(noMADs, s)
+		if err == nil {
+			p.take = noMADs
+		}
+		return err
+	})
+	if err != nil {
+		m.bind(noPackets) // otherwise each would come twice
+	}
+	return err
 }
 
 // takePort claims the UDP port of the interface for the device. first is its first

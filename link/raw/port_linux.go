@@ -61,6 +61,7 @@ func (p *Port) Info() link.Info {
 	if p.queue != "" {
 		i.Mode += ", " + p.queue
 	}
+	i.Mode += p.MADMode()
 	return i
 }
 
@@ -76,7 +77,7 @@ func countDrops(s *base) {
 }
 
 // Filter implements link.Filterer. It drops early only during a flood, and has no
-// limit for management datagrams, because they have a separate queue.
+// limit for management datagrams, because they have a separate queue once one has come.
 func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
 		for _, q := range p.queues {

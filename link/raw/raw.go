@@ -44,7 +44,8 @@
 // Packets for queue pair 1, management datagrams, arrive at a separate packet socket with
 // a buffer of 4 MiB at most, so that a flood of them does not fill the buffer of the data.
 // The filters of both sockets see only the first packet of a super-packet. A Port reads
-// the data first.
+// the data first. A Port that is the only queue uses that socket from the first management
+// datagram on ([link.MADSplitter]), because each packet passes the filters of both.
 //
 // While the device reports a flood of strange packets, the filters accept only packets from
 // the addresses of peers, packets to queue pairs that accept every source, and packets to

@@ -4,10 +4,12 @@ import (
 	"testing"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/netlab"
+	"github.com/goroce/roce/internal/scarce"
 	"github.com/goroce/roce/link/linktest"
 	"github.com/goroce/roce/link/raw"
 )
@@ -54,6 +56,19 @@ func TestMADs(t *testing.T) {
 				m.To, m.Drops = to, drops(to)
 				return m
 			})
+		})
+	}
+}
+
+// TestSplitFails: see linktest.
+func TestSplitFails(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	for _, c := range append(scarce.Setsockopts([]int{unix.SOL_SOCKET}, []int{unix.SO_REUSEPORT, unix.SO_ATTACH_REUSEPORT_CBPF}),
+		scarce.Call{Name: "bind", Number: unix.SYS_BIND, Arg1: -1, Arg2: -1, Errno: unix.ENOMEM}) {
+		t.Run(c.Name, func(t *testing.T) {
+			to := start(t, b, Config{})
+			m := linktest.MADs{From: startRaw(t, a), To: to, Drops: drops(to), Path: path(t, a, b, false, func(c *frame.PathConfig) { c.SrcPort = 0xC000 })}
+			linktest.TestSplitFails(t, m, func(f func()) { scarce.Without(t, c, func(f func()) { f() }, f) })
 		})
 	}
 }

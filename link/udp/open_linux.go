@@ -77,31 +77,64 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	return ports, nil
 }
 
-// split opens a separate socket for management datagrams, the last of the group of n queues,
-// and attaches the program that chooses the socket of a packet. The Port is queue 0.
+// split opens a separate socket for management datagrams, the last of the group of n queues. The Port is queue 0. If
+// it is the only one, the socket receives nothing before SplitMADs, and the Port is in no group.
 func (p *Port) split(n int) {
-	steer := func(mads int) error {
-		return sockfilter.Set(p.FD, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(uint32(n), uint32(mads)))
-	}
-	m, err := openMADs(p, n)
+	m, at, err := openMADs(p)
 	if err == nil {
-		if err = steer(n); err == nil {
-			p.mads = m
-			p.Split(&m.base)
-			return
+		p.Split(&m.base)
+		if n > 1 {
+			err = p.divide(m, at, n)
+		} else {
+			p.Divide = func() error { return p.divide(m, at, n) }
 		}
-		unix.Close(m.FD)
 	}
-	p.Notef("management datagrams share the queue of the data: %v", err)
+	if err != nil {
+		p.Notef(driver.Undivided, err)
+	}
 	if n == 1 {
-		unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 0)
+		p.reuse(0)
 		return
 	}
-	// Without the program the kernel distributes packets by their addresses. That works, too, but a
-	// packet often arrives at another Port than that of its queue pair.
-	if err := steer(0); err != nil {
-		p.Notef("the kernel distributes packets by address, not by queue pair: SO_ATTACH_REUSEPORT_CBPF: %v", err)
+	if p.mads == nil {
+		// Without the program the kernel distributes packets by their addresses. That works, too, but a
+		// packet often arrives at another Port than that of its queue pair.
+		if err := p.steer(n, 0); err != nil {
+			p.Notef("the kernel distributes packets by address, not by queue pair: %v", err)
+		}
 	}
+}
+
+// divide makes m, bound to the address at, the socket of management datagrams, and attaches the program that chooses
+// the socket of a packet. Between the two the kernel distributes packets by their addresses, so m may receive others.
+func (p *Port) divide(m *Port, at unix.Sockaddr, n int) error {
+	for _, s := range []*Port{p, m} {
+		if err := s.reuse(1); err != nil {
+			return err
+		}
+	}
+	if err := unix.Bind(m.FD, at); err != nil {
+		return m.FailStep("bind", err)
+	}
+	p.mads = m
+	return p.steer(n, n)
+}
+
+// steer attaches the program that chooses the socket of a packet: one of n for data, and socket mads of the group for
+// management datagrams.
+func (p *Port) steer(n, mads int) error {
+	if err := sockfilter.Set(p.FD, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, steering(uint32(n), uint32(mads))); err != nil {
+		return p.FailStep("SO_ATTACH_REUSEPORT_CBPF", err)
+	}
+	return nil
+}
+
+// reuse sets whether other sockets may join the group of the socket, or the socket that of others.
+func (p *Port) reuse(on int) error {
+	if err := unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, on); err != nil {
+		return p.FailStep("SO_REUSEPORT", err)
+	}
+	return nil
 }
 
 // madBuffer is the receive buffer of the management queue in bytes, if Config.RxBuffer is
@@ -109,50 +142,43 @@ func (p *Port) split(n int) {
 // one a request would wait so long behind a flood that its sender repeats it.
 const madBuffer = 4 << 20
 
-// openMADs opens the socket of the management datagrams as queue n of the group of first.
-// The socket belongs to first: it never sends, and its packets count as those of first.
-func openMADs(first *Port, n int) (*Port, error) {
+// openMADs opens the socket of the management datagrams of first. It returns the address for its bind, too. The socket
+// belongs to first: it never sends, and its packets count as those of first.
+func openMADs(first *Port) (p *Port, at unix.Sockaddr, err error) {
 	c := first.cfg
 	c.RxBuffer = min(c.RxBuffer, madBuffer)
-	p := newPort(c, first.Count)
-	err := p.setUpMADs(first, n)
-	if err != nil {
+	p = newPort(c, first.Count)
+	if at, err = p.setUpMADs(first); err != nil {
 		if p.FD >= 0 {
 			unix.Close(p.FD)
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	return p, nil
+	return p, at, nil
 }
 
 // setUpMADs does the work of openMADs. p has the socket, also after an error.
-func (p *Port) setUpMADs(first *Port, n int) error {
+func (p *Port) setUpMADs(first *Port) (at unix.Sockaddr, err error) {
 	ifi, err := p.inspect()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.socket(); err != nil {
-		return err
+		return nil, err
 	}
 	if p.v6 != first.v6 {
-		return p.FailStep("socket", unix.EAFNOSUPPORT)
+		return nil, p.FailStep("socket", unix.EAFNOSUPPORT)
 	}
 	p.tie(ifi)
 	if err := p.setOptions(ifi); err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.noGroups(); err != nil {
-		return err
+		return nil, err
 	}
 	p.rx.init(madqueue.Most)
-	if err := p.bind(ifi, n); err != nil {
-		return err
-	}
-	if p.cfg.tied != first.cfg.tied { // the two sockets are not in one group
-		return p.FailStep("bind", unix.EADDRINUSE)
-	}
 	p.Desc.Index = first.Desc.Index
-	return nil
+	return p.address(p.cfg.Addr, bth.UDPPort, ifi), nil
 }
 
 // noGroups rejects packets to groups at a socket other than that of the first queue, because
@@ -245,10 +271,9 @@ func (p *Port) tie(ifi *net.Interface) {
 // (SO_REUSEPORT) only after it is bound. So the kernel refuses to bind it if another socket
 // has the port, even one that allows others to join.
 func (p *Port) bind(ifi *net.Interface, k int) error {
-	join := func() error { return unix.SetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
 	if k > 0 {
-		if err := join(); err != nil {
-			return p.FailStep("SO_REUSEPORT", err)
+		if err := p.reuse(1); err != nil {
+			return err
 		}
 	}
 	at := p.address(p.cfg.Addr, bth.UDPPort, ifi)
@@ -268,9 +293,7 @@ func (p *Port) bind(ifi *net.Interface, k int) error {
 		return e
 	}
 	if k == 0 {
-		if err := join(); err != nil {
-			return p.FailStep("SO_REUSEPORT", err)
-		}
+		return p.reuse(1)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Port struct {
 	v6      bool           // the socket's family is IPv6, which also serves IPv4 if the socket has no address
 	queues  []*Port        // of the first queue: all of the device
 	screen  *driver.Screen // of the first queue: early drop
-	mads    *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
+	mads    *Port          // receives the management datagrams; nil: they arrive with the data
 	adopted bool           // the socket belongs to a slot, and was already bound
 	place   *share.Place   // of the first queue, on an address that processes share
 	tenants *tenants       // of all queues of such a device
@@ -64,6 +64,7 @@ func (p *Port) Info() link.Info {
 	if p.queue != "" {
 		i.Mode += ", " + p.queue
 	}
+	i.Mode += p.MADMode()
 	return i
 }
 
@@ -71,7 +72,7 @@ func (p *Port) Info() link.Info {
 func (p *Port) Stats() link.Stats { return p.base.Stats(countDrops) }
 
 // Filter implements link.Filterer. It drops early only during a flood, and has no
-// limit for management datagrams, because they have a separate queue.
+// limit for management datagrams, because they have a separate queue once one has come.
 func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
 	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
 		for _, q := range p.queues {

@@ -67,8 +67,10 @@
 // the Port (SO_REUSEPORT); a BPF program chooses the socket by the BTH. A flood of them
 // fills only the buffer of that socket, of 4 MiB at most. The Port reads the data first.
 // The program sees the first segment of a super-packet, so a Port may receive a few
-// packets of either kind at the other socket. Where the kernel refuses the socket or the
-// program, there is one socket, and a note in Info says so.
+// packets of either kind at the other socket. A Port that is the only queue divides the
+// packets from the first management datagram on ([link.MADSplitter]), because the choice
+// makes each packet cost more. Where the kernel refuses the socket or the
+// program, there is one socket, and a note or Mode in Info says so.
 //
 // # Floods
 //
