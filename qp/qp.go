@@ -176,6 +176,7 @@ type QP struct {
 	bulk         int32  // the same for messages of several packets
 	peerGID      bth.GID
 	ownGID       bth.GID
+	qkey         bth.QKey
 	pass         frame.Pass // of packets that have these two, the service, and nothing unusual
 
 	mem    *mr.Table
@@ -198,7 +199,6 @@ type QP struct {
 	windows   mr.Windows // type 2 windows bound here
 	xrcd      *XRCD
 	onEvent   func(*QP, EventType)
-	qkey      bth.QKey
 	pmtu      bth.MTU
 	portMTU   bth.MTU
 	maxArg    uint8 // Config.MaxAtomicArg, 0 without MaskedAtomics

@@ -153,7 +153,7 @@ func TestBatches(t *testing.T) {
 				if rng.IntN(15) == 0 {
 					op = []bth.Opcode{bth.RCSendOnly, bth.UCSendOnly, bth.UDSendOnly, bth.RCAck, bth.CNP}[rng.IntN(5)]
 				}
-				dest := whole.qps[k].num
+				dest := whole.qps[k].Num()
 				switch rng.IntN(30) {
 				case 0:
 					dest++

@@ -67,20 +67,19 @@ func reservedQPN(n uint32) bool { return n <= 0x10 || bth.QPN(n) == bth.QPNMulti
 func (d *demux) find(n bth.QPN) *QP { return d.qps.Find(uint32(n)) }
 
 // add gives a queue pair a number.
-func (d *demux) add(now mono.Time, q *QP) error {
+func (d *demux) add(now mono.Time, q *QP) (bth.QPN, error) {
 	if d.qps.Full() {
-		return errs.New("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", d.qps.Len())
+		return 0, errs.New("create qp", syscall.ENOMEM, "the device has %d queue pairs, the limit; close some first", d.qps.Len())
 	}
 	n, ok := d.qps.Draw(now, q, ids.Part{Residue: d.residues[q.shard.index], Class: d.modulus})
 	if !ok {
-		return errs.New("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, len(d.residues))
+		return 0, errs.New("create qp", syscall.ENOMEM, "no queue pair number is left for shard %d of %d; use another shard, or close some first", q.shard.index, len(d.residues))
 	}
-	q.num = bth.QPN(n)
-	return nil
+	return bth.QPN(n), nil
 }
 
 // remove frees the number of a queue pair.
-func (d *demux) remove(now mono.Time, q *QP) { d.qps.Free(uint32(q.num), now.Add(NumberRest)) }
+func (d *demux) remove(now mono.Time, n bth.QPN) { d.qps.Free(uint32(n), now.Add(NumberRest)) }
 
 // all lists the queue pairs.
 func (d *demux) all() (out []*QP) {

@@ -79,7 +79,7 @@ var anySource bth.GID
 func (q *QP) admit() {
 	if f := q.shard.nic.filter; f != nil {
 		q.source = anySource
-		f.Admit(q.num, anySource)
+		f.Admit(q.Num(), anySource)
 	}
 }
 
@@ -110,7 +110,7 @@ func (q *QP) admitLess() {
 func (q *QP) admitFrom(from bth.GID) {
 	if q.source != from {
 		q.source = from
-		q.shard.nic.filter.Admit(q.num, from)
+		q.shard.nic.filter.Admit(q.Num(), from)
 	}
 }
 
@@ -132,7 +132,7 @@ func (q *QP) noteReceive(dropped bool) {
 		q.dry++
 	default:
 		q.paused = true
-		q.shard.nic.filter.Pause(q.num)
+		q.shard.nic.filter.Pause(q.Num())
 	}
 }
 
@@ -140,13 +140,13 @@ func (q *QP) noteReceive(dropped bool) {
 func (q *QP) resume() {
 	if q.paused {
 		q.paused, q.dry = false, 0
-		q.shard.nic.filter.Admit(q.num, q.source)
+		q.shard.nic.filter.Admit(q.Num(), q.source)
 	}
 }
 
 // forget makes the filter drop all packets to the queue pair.
 func (q *QP) forget() {
 	if f := q.shard.nic.filter; f != nil {
-		f.Forget(q.num)
+		f.Forget(q.Num())
 	}
 }

@@ -76,7 +76,7 @@ func (n *NIC) Attach(q *QP, gid bth.GID) error {
 				if errors.Is(err, syscall.ENOBUFS) { // the kernel allows no more groups
 					err = fmt.Errorf("%w: %w", err, syscall.ENOMEM)
 				}
-				return errs.New("attach multicast", err, "qp %v: join %v", q.num, gid.Addr())
+				return errs.New("attach multicast", err, "qp %v: join %v", q.Num(), gid.Addr())
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (n *NIC) Detach(q *QP, gid bth.GID) error {
 		return err
 	}
 	if err := leave(); err != nil {
-		return errs.New("detach multicast", err, "qp %v: leave %v", q.num, gid.Addr())
+		return errs.New("detach multicast", err, "qp %v: leave %v", q.Num(), gid.Addr())
 	}
 	return nil
 }
@@ -117,9 +117,9 @@ func (n *NIC) room(q *QP, gid bth.GID) (*group, error) {
 	case n.closed || q.closed:
 		return nil, errs.ErrClosed
 	case g == nil && len(n.groups.byGID) >= MaxGroups:
-		return nil, errs.New(op, syscall.ENOMEM, "qp %v: the device is in %d groups", q.num, len(n.groups.byGID))
+		return nil, errs.New(op, syscall.ENOMEM, "qp %v: the device is in %d groups", q.Num(), len(n.groups.byGID))
 	case g != nil && len(g.qps) >= MaxGroupQPs && !slices.Contains(g.qps, q):
-		return nil, errs.New(op, syscall.ENOMEM, "qp %v: the group %v has %d queue pairs", q.num, gid.Addr(), len(g.qps))
+		return nil, errs.New(op, syscall.ENOMEM, "qp %v: the group %v has %d queue pairs", q.Num(), gid.Addr(), len(g.qps))
 	}
 	return g, nil
 }
@@ -134,7 +134,7 @@ func (n *NIC) removeFromGroup(q *QP, gid bth.GID) (leave func() error, err error
 	}
 	g := n.groups.byGID[gid]
 	if g == nil || !slices.Contains(g.qps, q) {
-		return nil, errs.New("detach multicast", syscall.EINVAL, "qp %v is not attached to %v", q.num, gid.Addr())
+		return nil, errs.New("detach multicast", syscall.EINVAL, "qp %v is not attached to %v", q.Num(), gid.Addr())
 	}
 	q.attached--
 	g.set(slices.DeleteFunc(g.qps, func(o *QP) bool { return o == q }))

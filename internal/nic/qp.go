@@ -24,12 +24,11 @@ type QP struct {
 	closed bool
 	paused bool  // the driver drops datagrams, because there are no receives
 	dry    uint8 // datagrams in a row without a receive
-	num    bth.QPN
-	link   *connLink // with the connection manager; nil: there has been none
 
+	attached uint32    // number of multicast groups
+	link     *connLink // with the connection manager; nil: there has been none
 	event    func(EventType)
 	owner    any
-	attached int       // number of multicast groups
 	last     *lastWord // nil: it has not ended, or is silent
 	source   bth.GID   // the address from which packets pass early drop; zero: every address
 }
@@ -58,7 +57,7 @@ func (q *QP) awaitsData() bool { return q.link != nil && q.link.onData != nil }
 
 // Attached returns the number of multicast groups to which the queue pair is attached. The
 // caller has stopped the NIC.
-func (q *QP) Attached() int { return q.attached }
+func (q *QP) Attached() int { return int(q.attached) }
 
 // Init prepares a queue pair of a shard. owner is the object that contains it. event
 // receives the events of its engine, with the lock of the shard held.
@@ -69,14 +68,14 @@ func (q *QP) Init(s *Shard, owner any, event func(EventType)) {
 // Alias makes q another handle of a queue pair, an XRC target. The handle is in no
 // list.
 func (q *QP) Alias(of *QP, owner any) {
-	q.shard, q.engine, q.num, q.owner = of.shard, of.engine, of.num, owner
+	q.shard, q.engine, q.owner = of.shard, of.engine, owner
 }
 
 // Owner returns the object that contains the queue pair.
 func (q *QP) Owner() any { return q.owner }
 
 // Num returns the queue pair number.
-func (q *QP) Num() bth.QPN { return q.num }
+func (q *QP) Num() bth.QPN { return q.engine.Num() }
 
 // Shard returns the shard of the queue pair.
 func (q *QP) Shard() *Shard { return q.shard }
@@ -92,19 +91,19 @@ func (q *QP) Closed() bool { return q.closed }
 // stopped the NIC.
 func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error {
 	s := q.shard
-	if err := n.demux.add(n.Now(), q); err != nil {
+	num, err := n.demux.add(n.Now(), q)
+	if err != nil {
 		return err
 	}
-	c.Num, c.Event, c.Counters, c.Repair = q.num, q.engineEvent, &s.counters, s.repair
+	c.Num, c.Event, c.Counters, c.Repair = num, q.engineEvent, &s.counters, s.repair
 	if c.CrossChannel || c.ManagedSend || c.ManagedRecv {
 		c.Owner, c.Wake = s, func(*qp.QP) { s.touch(q) }
 	}
-	var err error
 	if q.engine, err = qp.New(c); err == nil {
 		err = retain()
 	}
 	if err != nil {
-		n.demux.remove(n.Now(), q)
+		n.demux.remove(n.Now(), num)
 		return err
 	}
 	q.sink = s.sink
@@ -120,7 +119,7 @@ func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error
 func (n *NIC) CreateGSI(q *QP, c qp.Config) (err error) {
 	s := n.shards[0]
 	q.Init(s, nil, func(EventType) {})
-	q.num, q.sink = bth.QPNGSI, &datagramSink{Shard: s}
+	q.sink = &datagramSink{Shard: s}
 	c.Num, c.Counters = bth.QPNGSI, &s.counters
 	q.engine, err = qp.New(c)
 	return err
@@ -140,7 +139,7 @@ func (n *NIC) Destroy(q *QP) {
 		s.runLoopback(now)
 		s.wake()
 	}
-	n.demux.remove(n.Now(), q)
+	n.demux.remove(n.Now(), q.Num())
 	q.forget()
 }
 
@@ -187,7 +186,7 @@ func (q *QP) View(f func(*qp.QP)) {
 func (q *QP) Modify(core *QP, a *qp.Attr, mask qp.AttrMask) error {
 	s := q.shard
 	if active := bth.ActiveMTU(s.nic.MTU()); mask&qp.AttrPathMTU != 0 && a.PathMTU > active {
-		return errs.New("modify qp", syscall.EINVAL, "qp %v: path MTU %v is more than the port has, %v", q.num, a.PathMTU, active)
+		return errs.New("modify qp", syscall.EINVAL, "qp %v: path MTU %v is more than the port has, %v", q.Num(), a.PathMTU, active)
 	}
 	s.mu.Lock()
 	if q.closed || s.nic.closed {

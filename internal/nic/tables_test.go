@@ -25,31 +25,32 @@ func TestDemux(t *testing.T) {
 		d.init(rng.Uint64, classesOf(shards, nil))
 		owners := shardsOf(shards)
 		known := map[bth.QPN]*QP{}
-		var list []*QP
+		var list []bth.QPN
 		for range 20_000 {
 			if rng.IntN(5) < 3 {
 				q := &QP{shard: owners[rng.IntN(shards)]}
-				if err := d.add(0, q); err != nil {
+				n, err := d.add(0, q)
+				if err != nil {
 					t.Fatal(err)
 				}
 				switch {
-				case known[q.num] != nil:
-					t.Fatalf("%v is in use twice", q.num)
-				case q.num <= 0x10 || q.num >= bth.QPNMulticast:
-					t.Fatalf("%v is reserved", q.num)
-				case int(q.num)%shards != q.shard.index:
-					t.Fatalf("%v is not of shard %d of %d", q.num, q.shard.index, shards)
+				case known[n] != nil:
+					t.Fatalf("%v is in use twice", n)
+				case n <= 0x10 || n >= bth.QPNMulticast:
+					t.Fatalf("%v is reserved", n)
+				case int(n)%shards != q.shard.index:
+					t.Fatalf("%v is not of shard %d of %d", n, q.shard.index, shards)
 				}
-				known[q.num] = q
-				list = append(list, q)
+				known[n] = q
+				list = append(list, n)
 			} else if len(list) > 0 {
 				i := rng.IntN(len(list))
-				q := list[i]
+				n := list[i]
 				list = slices.Delete(list, i, i+1)
-				delete(known, q.num)
-				d.remove(0, q)
-				if d.find(q.num) != nil {
-					t.Fatalf("%v is found after it was removed", q.num)
+				delete(known, n)
+				d.remove(0, n)
+				if d.find(n) != nil {
+					t.Fatalf("%v is found after it was removed", n)
 				}
 			}
 			if used := d.qps.Len(); used != len(known) {
@@ -79,17 +80,19 @@ func TestDemuxFull(t *testing.T) {
 		var d demux
 		d.init(rand.Uint64, classesOf(shards, nil))
 		q := make([]QP, MaxQP+1)
+		var numbers []bth.QPN
 		s := shardsOf(shards)[shards-1]
 		for i := range q {
 			q[i].shard = s
-			err := d.add(0, &q[i])
+			n, err := d.add(0, &q[i])
+			numbers = append(numbers, n)
 			if i < MaxQP && err != nil || i == MaxQP && !errors.Is(err, syscall.ENOMEM) {
 				t.Fatalf("queue pair %d of %d: %v", i, MaxQP, err)
 			}
 		}
 		for i := range q[:MaxQP] {
-			if d.find(q[i].num) != &q[i] {
-				t.Fatalf("%v is lost", q[i].num)
+			if d.find(numbers[i]) != &q[i] {
+				t.Fatalf("%v is lost", numbers[i])
 			}
 		}
 	}
