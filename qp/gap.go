@@ -15,8 +15,10 @@ import (
 // once. A peer that goes back needs none, unless it stops sending: it is about to send that request anyway. The
 // responder learns the kind of its peer from the requests that follow a gap.
 //
-// If the network reorders packets, a request that is late is not lost. nakDelay is 0 until a NAK proves premature:
-// two copies of the request arrive, and the first one too soon after the NAK to be the answer to it.
+// If the network reorders packets, a request that is late is not lost. nakDelay is 0 until a NAK proves premature. One
+// proof is two copies of the request, the first one too soon after the NAK to be the answer to it. Often there is no
+// second copy, because the late request is acknowledged before the peer answers the NAK. So a request without AckReq
+// from a peer that sends only missing requests is another proof.
 
 // Limits of the NAKs of a responder that holds.
 const (
@@ -150,7 +152,11 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 	switch {
 	case g.naks > 0:
 		l.judge, l.top = true, g.top
-		if q.copyLost(now); !l.lastOpen && g.naks == 1 {
+		if q.copyLost(now); l.score == maxScore && g.naks == 1 && !p.AckReq() {
+			// A peer that sends only missing requests sends them with AckReq: this is no answer to the NAK, but the
+			// late request. The step is small, because a longer delay also delays the NAKs for lost requests.
+			q.wasPremature(min(late, l.nakDelay*3/4+late/8))
+		} else if !l.lastOpen && g.naks == 1 {
 			l.last, l.lastNAK, l.lastTook, l.lastLate, l.lastOpen = psn, g.nakTime, now.Sub(g.nakTime), late, true
 		}
 	case g.fresh:
@@ -228,9 +234,15 @@ func (q *QP) copyOf(now mono.Time, psn bth.PSN) {
 		l.least = took
 	}
 	if l.lastTook < l.least*3/4 {
-		l.nakDelay = max(l.nakDelay, min(l.lastLate*5/4, maxNAKDelay))
-		q.cnt.PrematureNAK++
+		q.wasPremature(l.lastLate)
 	}
+}
+
+// wasPremature notes that the NAK for a request that came late was premature.
+func (q *QP) wasPremature(late time.Duration) {
+	l := q.responder.learnt
+	l.nakDelay = max(l.nakDelay, min(late*5/4, maxNAKDelay))
+	q.cnt.PrematureNAK++
 }
 
 // gapTimeout handles the deadlines of a responder that holds: a NAK that has waited, the end of a

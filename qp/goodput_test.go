@@ -179,6 +179,7 @@ func TestReordering(t *testing.T) {
 			loss  float64
 		}{
 			{"4 paths", skew(0), 0},
+			{"4 paths, skew 5 µs", skew(5 * us), 0},
 			{"4 paths, skew 15 µs", skew(15 * us), 0},
 			{"4 paths, skew 60 µs", skew(60 * us), 0},
 			{"the same with 1 % loss", skew(60 * us), 0.01},

@@ -30,7 +30,7 @@ import (
 //
 // A network that reorders packets delays responses without losing them. askDelay is learnt:
 // it is 0 until a response arrives too soon after its request was repeated to be the answer
-// to the repetition.
+// to the repetition, or in the middle of a message, while the answer begins one.
 
 // Limits of a repair.
 const (
@@ -45,6 +45,7 @@ const (
 type ask struct {
 	original    bth.PSN // first PSN of the original request
 	first, last bth.PSN
+	begin       bth.PSN   // first when it was asked for last
 	noticed     mono.Time // when a response beyond it arrived
 	sent        mono.Time // when it was asked for last
 	due         mono.Time // when to ask for it, or again
@@ -321,7 +322,8 @@ func (q *QP) filled(now mono.Time, p *frame.Packet, psn bth.PSN) {
 			continue
 		}
 		r.dueRepair() // the part behind it may be asked for
-		if p.Info.Flags&bth.First != 0 && psn != a.original && a.tries > 0 {
+		begins := p.Info.Flags&bth.First != 0
+		if begins && psn != a.original && a.tries > 0 {
 			r.anyPart = true
 		}
 		if psn != a.first || e.has(psn) {
@@ -329,7 +331,7 @@ func (q *QP) filled(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		}
 		took := now.Sub(a.sent)
 		switch {
-		case a.tries == 0, a.tries == 1 && took < r.leastRTT*3/4:
+		case a.tries == 0, a.tries == 1 && (took < r.leastRTT*3/4 || r.anyPart && !begins && psn == a.begin && psn != a.original):
 			r.askDelay = max(r.askDelay, min(now.Sub(a.noticed)*5/4, maxAskDelay)) // it was late
 		case a.tries == 1:
 			r.askDelay -= r.askDelay / 4
@@ -414,7 +416,7 @@ func (q *QP) emitMissing(now mono.Time, sink frame.Sink) emission {
 					continue
 				}
 				if res == emitted {
-					a.sent, a.due = now, now.Add(r.askWait()<<min(a.tries, maxAskShift))
+					a.begin, a.sent, a.due = a.first, now, now.Add(r.askWait()<<min(a.tries, maxAskShift))
 					a.tries = min(a.tries+1, maxAskShift+1)
 				}
 				return res
