@@ -75,3 +75,30 @@ func (l libraries) argv(i int, t test, port, seconds int) []string {
 func (l libraries) in(i int, argv ...string) []string { return l.ends[i].netns.Argv(argv...) }
 
 func (o ours) in(i int, argv ...string) []string { return o.ends[i].netns.Argv(argv...) }
+
+// mixed is rocectl over a link as the client, and perftest on rxe as the server.
+type mixed struct {
+	rxe, ours contender // both with the ends of the mixed pair
+	link      string
+	lossy     bool
+}
+
+func (m mixed) name() string { return m.ours.name() }
+
+func (m mixed) argv(i int, t test, port, seconds int) []string {
+	if i == 0 {
+		return m.rxe.argv(0, t, port, seconds)
+	}
+	fault := []string{"--fault", "pass,qpn=1"} // nothing happens, but every packet goes through link/fault
+	if m.lossy {
+		fault = []string{"--loss", "1%"}
+	}
+	return append(append(m.ours.argv(1, t, port, seconds), "--recovery", "all"), fault...)
+}
+
+func (m mixed) in(i int, argv ...string) []string {
+	if i == 0 {
+		return m.rxe.in(0, argv...)
+	}
+	return m.ours.in(1, argv...)
+}

@@ -49,15 +49,7 @@ type measurer struct {
 
 // row runs one test once with each contender. Each round begins with another contender.
 func (m *measurer) row(ctx context.Context, t test, round int) error {
-	all := []contender{rxe{m.pairs.rxe}}
-	for _, l := range m.links {
-		all = append(all, ours{m.pairs.ours, m.rocectl, l, m.cpus > 1})
-	}
-	if t.both {
-		for _, l := range m.links {
-			all = append(all, libraries{m.pairs.ours, m.lib, l})
-		}
-	}
+	all := m.contenders(t)
 	if t.mtu != m.mtu {
 		if err := m.pairs.setMTU(ctx, t.mtu); err != nil {
 			return err
@@ -75,6 +67,27 @@ func (m *measurer) row(ctx context.Context, t test, round int) error {
 		m.results.add(t, c.name(), v, err)
 	}
 	return ctx.Err()
+}
+
+// contenders returns the contenders of a test.
+func (m *measurer) contenders(t test) (all []contender) {
+	if t.who == fromRXE || t.who == lossy {
+		for _, l := range m.links {
+			p := m.pairs.mixed
+			all = append(all, mixed{rxe{p}, ours{p, m.rocectl, l, m.cpus > 1}, l, t.who == lossy})
+		}
+		return all
+	}
+	all = append(all, rxe{m.pairs.rxe})
+	for _, l := range m.links {
+		all = append(all, ours{m.pairs.ours, m.rocectl, l, m.cpus > 1})
+	}
+	if t.who == libraried {
+		for _, l := range m.links {
+			all = append(all, libraries{m.pairs.ours, m.lib, l})
+		}
+	}
+	return all
 }
 
 // measure runs one test with one contender. If there are two processors, each end has one.

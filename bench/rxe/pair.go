@@ -30,11 +30,12 @@ type end struct {
 	remote *end
 }
 
-// pairs are the two veth pairs. Each end of the first has an rxe device. rxe of most kernels works only in the
-// initial network namespace, so both ends are in it. Each end of the second pair is in a separate namespace.
+// pairs are the three veth pairs. Each end of the first has an rxe device. rxe of most kernels works only in the
+// initial network namespace, so both ends are in it. Each end of the second pair is in a separate namespace. The third
+// has an rxe device at end 0, in the initial namespace, and end 1 in a separate one.
 type pairs struct {
-	rxe, ours [2]*end
-	undo      []func(context.Context)
+	rxe, ours, mixed [2]*end
+	undo             []func(context.Context)
 }
 
 // newPairs makes the pairs. If it fails, it removes them again.
@@ -48,8 +49,10 @@ func newPairs(ctx context.Context) (*pairs, error) {
 		p.rxe[i] = &end{name: fmt.Sprintf("rx%d%s", os.Getpid(), side), addr: netip.AddrFrom4([4]byte{198, 18, 191, byte(i + 1)}),
 			mac: fmt.Sprintf("02:00:00:47:91:0%d", i+1), table: 47911 + i}
 		p.ours[i] = &end{name: "roce0", addr: netip.AddrFrom4([4]byte{198, 18, 192, byte(i + 1)})}
+		p.mixed[i] = &end{name: "roce0", addr: netip.AddrFrom4([4]byte{198, 18, 193, byte(i + 1)})}
 	}
-	for _, pair := range [][2]*end{p.rxe, p.ours} {
+	p.mixed[0].name = fmt.Sprintf("rx%dm", os.Getpid())
+	for _, pair := range [][2]*end{p.rxe, p.ours, p.mixed} {
 		pair[0].remote, pair[1].remote = pair[1], pair[0]
 	}
 	if err := p.makeRXE(ctx); err != nil {
@@ -57,6 +60,10 @@ func newPairs(ctx context.Context) (*pairs, error) {
 		return nil, err
 	}
 	if err := p.makeOurs(ctx); err != nil {
+		p.close()
+		return nil, err
+	}
+	if err := p.makeMixed(ctx); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -109,15 +116,47 @@ func (p *pairs) makeRXE(ctx context.Context) error {
 		}
 	}
 	for _, e := range p.rxe {
-		if _, err := proc.Run(ctx, "rdma", "link", "add", e.name, "type", "rxe", "netdev", e.name); err != nil {
-			return err
-		}
-		p.undo = append(p.undo, func(ctx context.Context) { proc.Run(ctx, "rdma", "link", "delete", e.name) })
-		if err := e.findGID(ctx); err != nil {
+		if err := p.addRXE(ctx, e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// addRXE makes the rxe device of an end.
+func (p *pairs) addRXE(ctx context.Context, e *end) error {
+	if _, err := proc.Run(ctx, "rdma", "link", "add", e.name, "type", "rxe", "netdev", e.name); err != nil {
+		return err
+	}
+	p.undo = append(p.undo, func(ctx context.Context) { proc.Run(ctx, "rdma", "link", "delete", e.name) })
+	return e.findGID(ctx)
+}
+
+// makeMixed makes the third pair.
+func (p *pairs) makeMixed(ctx context.Context) (err error) {
+	a, b := p.mixed[0], p.mixed[1]
+	if b.netns, err = netns.New(ctx, "rxe-m"); err != nil {
+		return err
+	}
+	p.undo = append(p.undo, func(context.Context) { b.netns.Remove() })
+	if err := ip(ctx, "link add %s type veth peer name %s netns %s", a.name, b.name, b.netns); err != nil {
+		return err
+	}
+	for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", a.addr, a.name), fmt.Sprintf("link set %s up", a.name)} {
+		if err := ip(ctx, "%s", line); err != nil {
+			return err
+		}
+	}
+	for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", b.addr, b.name), fmt.Sprintf("link set %s up", b.name)} {
+		if err := b.netns.IP(ctx, line); err != nil {
+			return err
+		}
+	}
+	if err := p.addRXE(ctx, a); err != nil {
+		return err
+	}
+	_, err = proc.Run(ctx, b.netns.Argv("ping", "-c", "1", "-w", "10", a.addr.String())...)
+	return err
 }
 
 // carried returns how many bytes the ends of the rxe pair have sent.
@@ -187,6 +226,12 @@ func (p *pairs) setMTU(ctx context.Context, mtu int) error {
 		if err := p.ours[i].netns.IP(ctx, fmt.Sprintf("link set %s mtu %d", p.ours[i].name, mtu)); err != nil {
 			return err
 		}
+	}
+	if err := ip(ctx, "link set %s mtu %d", p.mixed[0].name, mtu); err != nil {
+		return err
+	}
+	if err := p.mixed[1].netns.IP(ctx, fmt.Sprintf("link set %s mtu %d", p.mixed[1].name, mtu)); err != nil {
+		return err
 	}
 	// rxe learns the new path MTU from a notification.
 	select {

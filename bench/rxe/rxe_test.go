@@ -59,7 +59,8 @@ func TestCommands(t *testing.T) {
 		seen[tt.name] = true
 		ends := [2]*end{{name: "x"}, {name: "y"}}
 		ends[1].remote = ends[0]
-		for _, c := range []contender{rxe{ends}, ours{ends: ends, rocectl: "rocectl", link: "raw"}, libraries{ends, "lib", "raw"}} {
+		our := ours{ends: ends, rocectl: "rocectl", link: "raw"}
+		for _, c := range []contender{rxe{ends}, our, libraries{ends, "lib", "raw"}, mixed{rxe{ends}, our, "raw", true}} {
 			server, client := strings.Join(c.argv(0, tt, 19001, 2), " "), strings.Join(c.argv(1, tt, 19001, 2), " ")
 			want := strings.Join(tt.args(19001, 2), " ")
 			if !strings.HasSuffix(server, want) || !strings.Contains(client, want+" ") {

@@ -18,8 +18,18 @@ type test struct {
 	size    int
 	mtu     int // of the link
 	flags   string
-	both    bool // also on this stack's libraries
+	who     contenders
 }
+
+// contenders says whom a test compares.
+type contenders int
+
+const (
+	stacks    contenders = iota // rxe with perftest, this stack with rocectl
+	libraried                   // and this stack's libraries with perftest
+	fromRXE                     // rocectl with its peer, perftest on rxe
+	lossy                       // the same, while 1 % of the packets are lost in each direction
+)
 
 // Link MTUs, by the path MTU that follows from them.
 const (
@@ -28,22 +38,24 @@ const (
 )
 
 var tests = []test{
-	{"WRITE 64 KiB, PMTU 1024", "write_bw", 65536, mtu1024, "", true},
-	{"WRITE 64 KiB, PMTU 4096", "write_bw", 65536, mtu4096, "", true},
-	{"WRITE 1 MiB, PMTU 1024", "write_bw", 1 << 20, mtu1024, "-t 16", false},
-	{"WRITE 1 MiB, PMTU 4096", "write_bw", 1 << 20, mtu4096, "-t 16", false},
-	{"READ 64 KiB, PMTU 1024", "read_bw", 65536, mtu1024, "", false},
-	{"READ 64 KiB, PMTU 4096", "read_bw", 65536, mtu4096, "", false},
-	{"SEND 64 KiB, PMTU 4096", "send_bw", 65536, mtu4096, "", false},
-	{"SEND 64 B", "send_bw", 64, mtu1024, "", true},
-	{"SEND 64 B, lists of 32", "send_bw", 64, mtu1024, "-l 32", false},
-	{"WRITE 64 B, lists of 32", "write_bw", 64, mtu1024, "-l 32", false},
-	{"SEND 64 B, 16 queue pairs", "send_bw", 64, mtu1024, "-q 16 -l 32", false},
-	{"FETCH_ADD", "atomic_bw", 8, mtu1024, "", false},
-	{"SEND 64 B latency", "send_lat", 64, mtu1024, "", false},
-	{"WRITE 64 B latency", "write_lat", 64, mtu1024, "", false},
-	{"READ 64 B latency", "read_lat", 64, mtu1024, "", false},
-	{"FETCH_ADD latency", "atomic_lat", 8, mtu1024, "", false},
+	{"WRITE 64 KiB, PMTU 1024", "write_bw", 65536, mtu1024, "", libraried},
+	{"WRITE 64 KiB, PMTU 4096", "write_bw", 65536, mtu4096, "", libraried},
+	{"WRITE 1 MiB, PMTU 1024", "write_bw", 1 << 20, mtu1024, "-t 16", stacks},
+	{"WRITE 1 MiB, PMTU 4096", "write_bw", 1 << 20, mtu4096, "-t 16", stacks},
+	{"READ 64 KiB, PMTU 1024", "read_bw", 65536, mtu1024, "", stacks},
+	{"READ 64 KiB, PMTU 4096", "read_bw", 65536, mtu4096, "", stacks},
+	{"SEND 64 KiB, PMTU 4096", "send_bw", 65536, mtu4096, "", stacks},
+	{"SEND 64 B", "send_bw", 64, mtu1024, "", libraried},
+	{"SEND 64 B, lists of 32", "send_bw", 64, mtu1024, "-l 32", stacks},
+	{"WRITE 64 B, lists of 32", "write_bw", 64, mtu1024, "-l 32", stacks},
+	{"SEND 64 B, 16 queue pairs", "send_bw", 64, mtu1024, "-q 16 -l 32", stacks},
+	{"FETCH_ADD", "atomic_bw", 8, mtu1024, "", stacks},
+	{"SEND 64 B latency", "send_lat", 64, mtu1024, "", stacks},
+	{"WRITE 64 B latency", "write_lat", 64, mtu1024, "", stacks},
+	{"READ 64 B latency", "read_lat", 64, mtu1024, "", stacks},
+	{"FETCH_ADD latency", "atomic_lat", 8, mtu1024, "", stacks},
+	{result.FromRXE, "read_bw", 65536, mtu4096, "", fromRXE},
+	{result.FromRXELossy, "read_bw", 65536, mtu4096, "", lossy},
 }
 
 // smallSize is the largest size for which a bandwidth test counts messages, not bytes.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/bench/internal/stats"
 )
 
 // target is a figure with a value to reach (least), and a better one (aim). If aim is below least,
@@ -140,6 +141,10 @@ func targets() (all []target) {
 				measure: func(d *data) (float64, string) { return d.bestToRXE(i+1, test, true) }})
 		}
 	}
+	for i, share := range []string{"one processor for both ends", "a processor each"} {
+		add(target{what: "READ 64 KiB from rxe in one VM, " + share + ", recovery, 1 % loss, to none", least: 0.9, aim: 0.95,
+			measure: func(d *data) (float64, string) { return d.lossFromRXE(i + 1) }})
+	}
 	add(target{what: "engine alone, a packet", least: 150, aim: 80, format: nanos, measure: (*data).engine})
 	add(target{what: "allocations a packet, all streams", zero: true, format: number, measure: (*data).allocations})
 	add(target{what: "memory of an idle RC queue pair, default sizes", least: 8 << 10, aim: 2 << 10, format: octets,
@@ -197,6 +202,23 @@ func (d *data) bestToRXE(cpus int, test string, libraries bool) (best float64, o
 		}
 	}
 	return best, of
+}
+
+// lossFromRXE returns the worst ratio of READs from rxe with losses to those without, of all links.
+func (d *data) lossFromRXE(cpus int) (worst float64, of string) {
+	for _, r := range d.rxe {
+		clean, lossy := r.Row(result.FromRXE), r.Row(result.FromRXELossy)
+		if r.CPUs != cpus || clean == nil || lossy == nil {
+			continue
+		}
+		for _, who := range contenders(r) {
+			v := stats.Ratio(lossy.Series(who).Median, clean.Series(who).Median)
+			if v > 0 && (worst == 0 || v < worst) {
+				worst, of = v, fmt.Sprintf("%.4g : %.4g %s, %s", lossy.Series(who).Median, clean.Series(who).Median, clean.Unit, who)
+			}
+		}
+	}
+	return worst, of
 }
 
 // engine returns the time per packet in the engine without ICRC and copies, of the slowest

@@ -17,6 +17,12 @@ type RXE struct {
 // follows.
 const LibrariesPrefix = "libibverbs "
 
+// Tests of rxe and this stack together.
+const (
+	FromRXE      = "READ 64 KiB from rxe, PMTU 4096"
+	FromRXELossy = FromRXE + ", 1 % lost"
+)
+
 // RXERow is one test.
 type RXERow struct {
 	Test    string                `json:"test"`
@@ -42,6 +48,16 @@ type RXESample struct {
 	Value float64 `json:"value"`           // in the row's unit
 	P99   float64 `json:"p99,omitempty"`   // of a latency
 	Iters int     `json:"iters,omitempty"` // messages
+}
+
+// Row returns the row of a test, or nil if it was not run.
+func (r *RXE) Row(test string) *RXERow {
+	for _, row := range r.Rows {
+		if row.Test == test {
+			return row
+		}
+	}
+	return nil
 }
 
 // Series returns the results of a contender, or empty ones if there are none.
