@@ -50,7 +50,7 @@ type QP1 interface {
 }
 
 // qp1State is the state of QP 1 on shard 0. With it, entries that do not concern QP 1 need not
-// call it. Other shards never change it.
+// call it. Other shards change at most split.
 type qp1State struct {
 	split         bool      // the port was told to separate management datagrams
 	post, collect bool      // the manager was called since the last Post, the last Collect
@@ -62,7 +62,9 @@ type qp1State struct {
 // events and another deadline. The caller has locked the shard.
 func (s *Shard) QP1Called() { s.qp1.post, s.qp1.collect = true, true }
 
-// splitMADs lets the port separate management datagrams from the data, before the first one is handled or sent.
+// splitMADs lets the port separate management datagrams from the data, before the first one is handled or sent. The
+// screen of a flood lets them all pass, so those that the device drops must not stay with the data, either. The port of
+// another shard than 0 has nothing to do.
 func (s *Shard) splitMADs() {
 	if s.qp1.split {
 		return

@@ -133,8 +133,13 @@ func (c *Drops) Add(o *Drops) {
 func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origin) *QP {
 	p, d := &s.packet, s.nic
 	if f.Parse(p, l) != nil {
+		s.splitMADs() // the kernel may take it for one
 		s.drops.Malformed++
 		return nil
+	}
+	n := p.DestQPN()
+	if n == bth.QPNGSI {
+		s.splitMADs() // also before a check that it fails
 	}
 	if p.VLAN != d.vlan {
 		s.drops.NotForUs++
@@ -158,7 +163,6 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 			s.accepted = addresses{p.Src, p.Dst, local}
 		}
 	}
-	n := p.DestQPN()
 	var q *QP
 	if n != bth.QPNGSI {
 		if q = d.demux.find(n); q == nil {
@@ -180,12 +184,9 @@ func (s *Shard) receive(now mono.Time, f *link.Frame, l frame.Layout, from origi
 		}
 		return nil
 	}
-	if q == nil {
-		s.splitMADs()
-		if !d.qp1.Admit(now, s.dataAt, &p.Src) {
-			s.drops.MADFlood++
-			return nil
-		}
+	if q == nil && !d.qp1.Admit(now, s.dataAt, &p.Src) {
+		s.drops.MADFlood++
+		return nil
 	}
 	if !s.intact(q) {
 		return nil
