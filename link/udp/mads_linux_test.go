@@ -63,7 +63,7 @@ func TestMADs(t *testing.T) {
 // TestSplitFails: see linktest.
 func TestSplitFails(t *testing.T) {
 	a, b := netlab.Pair(t, netlab.Config{})
-	for _, c := range append(scarce.Setsockopts([]int{unix.SOL_SOCKET}, []int{unix.SO_REUSEPORT, unix.SO_ATTACH_REUSEPORT_CBPF}),
+	for _, c := range append(scarce.Setsockopts([]int{unix.SOL_SOCKET}, []int{unix.SO_REUSEPORT}),
 		scarce.Call{Name: "bind", Number: unix.SYS_BIND, Arg1: -1, Arg2: -1, Errno: unix.ENOMEM}) {
 		t.Run(c.Name, func(t *testing.T) {
 			to := start(t, b, Config{})

@@ -77,26 +77,30 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	return ports, nil
 }
 
-// split opens a separate socket for management datagrams, the last of the group of n queues. The Port is queue 0. If
-// it is the only one, the socket receives nothing before SplitMADs, and the Port is in no group.
+// split opens a separate socket for management datagrams, the last of the group of n queues, and attaches the program that
+// chooses the socket of a packet. The Port is queue 0. If it is the only one, the socket is bound, and the group used, only
+// from SplitMADs on.
 func (p *Port) split(n int) {
-	m, at, err := openMADs(p)
+	m, at, err := p.found(n)
+	if n == 1 {
+		if err == nil {
+			unix.Close(m.FD)
+			m, at, err = openMADs(p)
+		}
+		p.reuse(0)
+	}
 	if err == nil {
+		m.rx.init(madqueue.Most)
 		p.Split(&m.base)
 		if n > 1 {
-			err = p.divide(m, at, n)
+			p.mads = m
 		} else {
-			p.Divide = func() error { return p.divide(m, at, n) }
+			p.Divide = func() error { return p.divide(m, at) }
 		}
-	}
-	if err != nil {
-		p.Notef(driver.Undivided, err)
-	}
-	if n == 1 {
-		p.reuse(0)
 		return
 	}
-	if p.mads == nil {
+	p.Notef(driver.Undivided, err)
+	if n > 1 {
 		// Without the program the kernel distributes packets by their addresses. That works, too, but a
 		// packet often arrives at another Port than that of its queue pair.
 		if err := p.steer(n, 0); err != nil {
@@ -105,19 +109,52 @@ func (p *Port) split(n int) {
 	}
 }
 
-// divide makes m, bound to the address at, the socket of management datagrams, and attaches the program that chooses
-// the socket of a packet. Between the two the kernel distributes packets by their addresses, so m may receive others.
-func (p *Port) divide(m *Port, at unix.Sockaddr, n int) error {
-	for _, s := range []*Port{p, m} {
-		if err := s.reuse(1); err != nil {
-			return err
-		}
+// found makes the group of n queues and a socket for management datagrams, m, bound to the address at. The kernel makes the
+// group of a queue when another socket joins, and only then takes the program; the group and its program stay when that
+// socket is closed. So later such a socket joins a group that has the program, and receives no data.
+func (p *Port) found(n int) (m *Port, at unix.Sockaddr, err error) {
+	if m, at, err = openMADs(p); err != nil {
+		return nil, nil, err
 	}
-	if err := unix.Bind(m.FD, at); err != nil {
-		return m.FailStep("bind", err)
+	if err = m.join(at); err == nil {
+		err = p.steer(n, n)
+	}
+	if err != nil {
+		unix.Close(m.FD)
+		return nil, nil, err
+	}
+	return m, at, nil
+}
+
+// join binds the socket to an address and makes it the last one of the group there. The socket only receives, so it may be
+// bound while the host does not have the address.
+func (p *Port) join(at unix.Sockaddr) error {
+	if err := p.reuse(1); err != nil {
+		return err
+	}
+	if p.v6 {
+		unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1)
+	} else {
+		unix.SetsockoptInt(p.FD, unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
+	}
+	if err := unix.Bind(p.FD, at); err != nil {
+		return p.FailStep("bind", err)
+	}
+	return nil
+}
+
+// divide makes m the socket of management datagrams of the only queue.
+func (p *Port) divide(m *Port, at unix.Sockaddr) error {
+	err := p.reuse(1)
+	if err == nil {
+		err = m.join(at)
+	}
+	if err != nil {
+		p.reuse(0) // no socket of another process may join
+		return err
 	}
 	p.mads = m
-	return p.steer(n, n)
+	return nil
 }
 
 // steer attaches the program that chooses the socket of a packet: one of n for data, and socket mads of the group for
@@ -176,7 +213,6 @@ func (p *Port) setUpMADs(first *Port) (at unix.Sockaddr, err error) {
 	if err := p.noGroups(); err != nil {
 		return nil, err
 	}
-	p.rx.init(madqueue.Most)
 	p.Desc.Index = first.Desc.Index
 	return p.address(p.cfg.Addr, bth.UDPPort, ifi), nil
 }
