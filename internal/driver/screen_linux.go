@@ -99,8 +99,8 @@ func (s *Screen) Flooded() {
 // attach attaches the program during a flood. It attaches none if the program would be too long, or if the kernel
 // has no memory for it. The caller holds the lock.
 func (s *Screen) attach() {
-	if s.on && (s.accepts.size() > maxProgram || s.install(&s.accepts) != nil) {
-		s.install(nil)
+	if s.on {
+		s.attachBy(s.install)
 	}
 }
 
@@ -112,7 +112,14 @@ func (s *Screen) Change(f func(*Screened) error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.on && s.accepts.size() <= maxProgram && f(&s.accepts) == nil {
+	return s.attachBy(f)
+}
+
+// attachBy attaches the program, if there is one now, by f. The memory for the programs of a socket is limited
+// (net.core.optmem_max), and the kernel keeps the old one until it has the new one: if there is no room for both, the
+// old one goes first. The caller holds the lock.
+func (s *Screen) attachBy(f func(*Screened) error) error {
+	if s.on && s.accepts.size() <= maxProgram && (f(&s.accepts) == nil || f(nil) == nil && f(&s.accepts) == nil) {
 		return nil
 	}
 	return f(nil)

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/link"
 )
 
 // TestScreened compares the peers and the open queue pairs of a Screened with a model, over random steps.
@@ -73,5 +76,52 @@ func TestScreenedChange(t *testing.T) {
 		if step.got != step.want {
 			t.Errorf("step %d: changed is %v", i, step.got)
 		}
+	}
+}
+
+// TestScreenRoom: a socket may have room for one program only, while the kernel keeps the old one until it has the new one. The
+// screen stays attached nevertheless, whatever changes. One without room is not attached.
+func TestScreenRoom(t *testing.T) {
+	const rest = 10 // instructions of the filter without a screen
+	room, attached := 0, 0
+	screened := false
+	install := func(s *Screened) error {
+		n := rest
+		if s != nil {
+			n += s.size()
+		}
+		if attached+n > room {
+			return unix.ENOMEM
+		}
+		attached, screened = n, s != nil
+		return nil
+	}
+	for _, want := range []bool{true, false} {
+		room, attached, screened = 100, rest, false
+		if want {
+			room = 1000
+		}
+		s := NewScreen(new(link.Counters), install)
+		s.Flooded()
+		for i := range 50 {
+			s.Admit(bth.QPN(i+100), bth.GID{14: 1, 15: byte(i)})
+		}
+		if want {
+			room = attached + 2*rest
+		}
+		for i, change := range []func(){
+			func() { s.Admit(99, bth.GID{15: 1}) },
+			func() { s.Forget(99) },
+			func() {
+				if err := s.Change(install); err != nil {
+					t.Errorf("Change: %v", err)
+				}
+			},
+		} {
+			if change(); screened != want {
+				t.Errorf("after change %d the screen is attached: %v, want %v; room for %d, used %d", i, screened, want, room, attached)
+			}
+		}
+		s.Close()
 	}
 }
