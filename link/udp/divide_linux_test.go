@@ -42,6 +42,7 @@ func dial(t *testing.T, from *netlab.Side, to netip.Addr, n int) (flows []*net.U
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { f.Close() })
 			flows = append(flows, f)
 		}
 	})
@@ -73,6 +74,7 @@ func TestDataStays(t *testing.T) {
 	m := make([]byte, 64)
 	bth.PutBTH(m, bth.RCSendOnly, 0, 0, bth.DefaultPKey, linktest.QPN, 1)
 	stop, stopped := make(chan bool), make(chan bool)
+	defer func() { close(stop); <-stopped }()
 	go func() {
 		defer close(stopped)
 		for {
@@ -109,8 +111,6 @@ func TestDataStays(t *testing.T) {
 		}
 		p.Close()
 	}
-	close(stop)
-	<-stopped
 }
 
 // TestDivideDown: a device may send its first management datagram while the host does not have the address: an interface that
