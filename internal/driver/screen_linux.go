@@ -115,12 +115,19 @@ func (s *Screen) Change(f func(*Screened) error) error {
 	return s.attachBy(f)
 }
 
-// attachBy attaches the program, if there is one now, by f. The memory for the programs of a socket is limited
-// (net.core.optmem_max), and the kernel keeps the old one until it has the new one: if there is no room for both, the
-// old one goes first. The caller holds the lock.
+// attachBy attaches the program, if there is one now, by f, or otherwise nil. The memory for the programs of a socket is
+// limited (net.core.optmem_max), and the kernel keeps the old one until it has the new one. So if there is no room for both,
+// install(nil) makes room first: before a screen there was room for it and the screen. The caller holds the lock.
 func (s *Screen) attachBy(f func(*Screened) error) error {
-	if s.on && s.accepts.size() <= maxProgram && (f(&s.accepts) == nil || f(nil) == nil && f(&s.accepts) == nil) {
+	fits := s.on && s.accepts.size() <= maxProgram
+	if fits && f(&s.accepts) == nil {
 		return nil
+	}
+	if s.on {
+		s.install(nil)
+		if fits && f(&s.accepts) == nil {
+			return nil
+		}
 	}
 	return f(nil)
 }

@@ -79,44 +79,46 @@ func TestScreenedChange(t *testing.T) {
 	}
 }
 
-// TestScreenRoom: a socket may have room for one program only, while the kernel keeps the old one until it has the new one. The
-// screen stays attached nevertheless, whatever changes. One without room is not attached.
+// TestScreenRoom: a socket may have room for little more than one program, while the kernel keeps the old one until it has the
+// new one. The screen stays attached nevertheless, whatever changes. One without room is not attached.
 func TestScreenRoom(t *testing.T) {
-	const rest = 10 // instructions of the filter without a screen
+	const rest, more = 10, 15 // instructions of the two filters without a screen
 	room, attached := 0, 0
 	screened := false
-	install := func(s *Screened) error {
-		n := rest
-		if s != nil {
-			n += s.size()
+	by := func(without int) func(*Screened) error {
+		return func(s *Screened) error {
+			n := without
+			if s != nil {
+				n = rest + s.size()
+			}
+			if attached+n > room {
+				return unix.ENOMEM
+			}
+			attached, screened = n, s != nil
+			return nil
 		}
-		if attached+n > room {
-			return unix.ENOMEM
-		}
-		attached, screened = n, s != nil
-		return nil
 	}
 	for _, want := range []bool{true, false} {
 		room, attached, screened = 100, rest, false
 		if want {
 			room = 1000
 		}
-		s := NewScreen(new(link.Counters), install)
+		s := NewScreen(new(link.Counters), by(rest))
 		s.Flooded()
 		for i := range 50 {
 			s.Admit(bth.QPN(i+100), bth.GID{14: 1, 15: byte(i)})
 		}
 		if want {
-			room = attached + 2*rest
+			room = attached + peerLen + rest
 		}
 		for i, change := range []func(){
 			func() { s.Admit(99, bth.GID{15: 1}) },
-			func() { s.Forget(99) },
 			func() {
-				if err := s.Change(install); err != nil {
+				if err := s.Change(by(more)); err != nil {
 					t.Errorf("Change: %v", err)
 				}
 			},
+			func() { s.Forget(99) },
 		} {
 			if change(); screened != want {
 				t.Errorf("after change %d the screen is attached: %v, want %v; room for %d, used %d", i, screened, want, room, attached)
