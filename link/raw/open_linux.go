@@ -60,9 +60,7 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 		p.split()
 	}
 	if err == nil {
-		if cmp.Or(first, p).mads != nil {
-			p.take = noMADs
-		}
+		p.take = cmp.Or(first, p).take
 		err = p.listen(p.take, nil)
 	}
 	if err != nil {
