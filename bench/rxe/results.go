@@ -28,7 +28,7 @@ type results struct {
 func (o *options) header() results {
 	var u unix.Utsname
 	unix.Uname(&u)
-	r := results{RXE: result.RXE{Date: time.Now().UTC().Format(time.RFC3339), Guest: o.guest, CPUs: o.cpus, Rounds: o.rounds,
+	r := results{RXE: result.RXE{Date: time.Now().UTC().Format(time.RFC3339), Guest: o.guest, CPUs: o.cpus, Rounds: o.rounds, Run: o.run.String(),
 		Kernel: unix.ByteSliceToString(u.Release[:]), CPU: lab.CPUModel()}}
 	for _, l := range o.links {
 		r.links = append(r.links, ours{link: l}.name())

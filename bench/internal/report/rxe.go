@@ -15,7 +15,7 @@ import (
 
 const rxeName = "rxe" // among the contenders
 
-// loadRXE reads the files of make bench-rxe in order: one for each number of processors.
+// loadRXE reads the files of make bench-rxe in order: one for each number of processors, or for some tests on that number.
 func loadRXE(dir string) (all []*result.RXE, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "rxe-*.json"))
 	if err != nil {
@@ -72,6 +72,10 @@ func about(r *result.RXE) string {
 	if r.CPUs == 1 {
 		share = "both ends share one processor"
 	}
-	return fmt.Sprintf("Made by `make bench-rxe BENCH_RXE='-cpus %d'` on %s: inside one virtual machine (%s), Linux %s, %s, medians of %d rounds; %s. "+
-		"The ratio says how many times as good.", r.CPUs, day, r.Guest, r.Kernel, r.CPU, r.Rounds, share)
+	flags := fmt.Sprintf("-cpus %d", r.CPUs)
+	if r.Run != "" {
+		flags += fmt.Sprintf(" -run %q", r.Run)
+	}
+	return fmt.Sprintf("Made by `make bench-rxe BENCH_RXE='%s'` on %s: inside one virtual machine (%s), Linux %s, %s, medians of %d rounds; %s. "+
+		"The ratio says how many times as good.", flags, day, r.Guest, r.Kernel, r.CPU, r.Rounds, share)
 }

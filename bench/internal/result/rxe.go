@@ -10,6 +10,7 @@ type RXE struct {
 	CPU    string    `json:"cpu"`
 	CPUs   int       `json:"cpus"`
 	Rounds int       `json:"rounds"`
+	Run    string    `json:"run,omitempty"` // which tests, a regular expression; empty: all
 	Rows   []*RXERow `json:"rows"`
 }
 
