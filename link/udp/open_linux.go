@@ -81,7 +81,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 // chooses the socket of a packet. The Port is queue 0. If it is the only one, the socket is bound, and the group used, only
 // from SplitMADs on.
 func (p *Port) split(n int) {
-	m, at, err := p.found(n)
+	m, at, err := p.formGroup(n)
 	if n == 1 {
 		if err == nil {
 			unix.Close(m.FD)
@@ -109,11 +109,11 @@ func (p *Port) split(n int) {
 	}
 }
 
-// found makes the group of n queues and a socket for management datagrams, m, bound to the address at. The kernel makes the
+// formGroup makes the group of n queues and a socket for management datagrams, m, bound to the address at. The kernel makes the
 // group of a queue when another socket joins, and only then takes the program; the group and its program stay when that
 // socket is closed. So later such a socket joins a group that has the program, and receives no data. What the first one
 // receives before it is closed is lost, as if the device had been opened a little later.
-func (p *Port) found(n int) (m *Port, at unix.Sockaddr, err error) {
+func (p *Port) formGroup(n int) (m *Port, at unix.Sockaddr, err error) {
 	if m, at, err = openMADs(p); err != nil {
 		return nil, nil, err
 	}

@@ -59,7 +59,7 @@
 // interface, from which Linux has no route to addresses of other interfaces. And if a Port on an
 // address is opened while another device holds the port of another interface, the Port uses its
 // own interface only; a note in Info says so. On Linux any program of the same user can add sockets to
-// the group of a Port.
+// the group of a Port, if it has several queues or a queue of management datagrams.
 //
 // # Management datagrams
 //
