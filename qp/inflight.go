@@ -303,6 +303,9 @@ func (q *QP) emitProbe(sink frame.Sink) emission {
 	if q.state == Err {
 		return res
 	}
+	if res == emitted && w.kind == kindRead {
+		r.single.repeatsRead(r.next)
+	}
 	r.next, q.sq.cur, r.reads = next, cur, reads
 	if res != blocked {
 		r.probe = false

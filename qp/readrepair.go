@@ -331,7 +331,7 @@ func (q *QP) filled(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		}
 		took := now.Sub(a.sent)
 		switch {
-		case a.tries == 0, a.tries == 1 && (took < r.leastRTT*3/4 || r.anyPart && !begins && psn == a.begin && psn != a.original):
+		case a.tries == 0, a.tries == 1 && (took < r.leastRTT*3/4 || r.anyPart && !begins && psn == a.begin && psn != a.original && !r.single.answersTwice(psn)):
 			r.askDelay = max(r.askDelay, min(now.Sub(a.noticed)*5/4, maxAskDelay)) // it was late
 		case a.tries == 1:
 			r.askDelay -= r.askDelay / 4

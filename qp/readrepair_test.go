@@ -476,3 +476,60 @@ func TestReadWindowBack(t *testing.T) {
 		t.Errorf("asks for %d responses at once after it went back, and for %d before", n, usual)
 	}
 }
+
+// TestReadRepairAnsweredTwice: if the requester has sent a READ request twice, the peer answers it twice. Then a
+// missing response that comes in the middle of the second answer was lost, not late, and parts are still asked for at
+// once.
+func TestReadRepairAnsweredTwice(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		repeat func(b *bench)
+	}{
+		{"go-back", (*bench).expire},
+		{"single repair", func(b *bench) { b.inject(nak(bth.NAKSequence, s0.Add(4))) }},
+		{"probe", func(b *bench) {
+			b.net.now = b.NextTimeout()
+			b.HandleTimeout(b.net.now)
+			b.collect()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b, _, data, m := repairing(t, pairConfig{timeout: 14})
+			post := func(i int) {
+				wr := read(m, 4096)
+				wr.RemoteAddr, wr.SG[0] = 0x1000+uint64(i)*4096, m.SGE(i*4096, 4096)
+				b.post(wr)
+			}
+			lose := func(i int) { // the responses in the middle
+				b.inject(part(bth.RCReadResponseFirst, data, 16<<10, i))
+				b.inject(part(bth.RCReadResponseLast, data, 16<<10, i+3))
+			}
+			fill := func(first bth.Opcode, i int) {
+				b.after(20 * us)
+				b.inject(part(first, data, 16<<10, i+1))
+				b.inject(part(bth.RCReadResponseLast, data, 16<<10, i+2))
+				b.wantDone(cq.Success)
+			}
+			post(0)
+			b.sent()
+			lose(0)
+			b.wantPart(1, 2)
+			fill(bth.RCReadResponseFirst, 0) // the peer is not rxe
+
+			post(1)
+			post(2)
+			b.sent()
+			c.repeat(b)
+			if p := b.sent(); len(p) == 0 || p[0].Op != bth.RCReadRequest || p[0].PSN() != s0.Add(4) {
+				t.Fatal("the READ is not requested again")
+			}
+			lose(4)
+			b.inject(part(bth.RCReadResponseFirst, data, 16<<10, 8)) // a trial of a single repair ends
+			b.wantPart(5, 6)
+			fill(bth.RCReadResponseMiddle, 4) // from the second answer
+			b.sent()
+			b.inject(part(bth.RCReadResponseLast, data, 16<<10, 11))
+			b.wantPart(9, 10)
+		})
+	}
+}

@@ -61,6 +61,8 @@ type single struct {
 	rtt, dev   time.Duration // smoothed time to the answer
 	twice      bth.PSN       // outstanding requests before it may have been sent more than once
 	twiceValid bool          // there are such requests
+	repeat     bth.PSN       // outstanding READs before it may have been requested again, by a repair or a probe
+	repeatOpen bool          // there are such READs
 }
 
 // repairsSingly begins or continues a single repair of the missing request h, and returns true. It returns false if
@@ -167,6 +169,9 @@ func (q *QP) emitSingle(now mono.Time, sink frame.Sink) emission {
 	switch res {
 	case emitted:
 		q.repaired(&q.cnt.SingleRepairs)
+		if w.kind == kindRead {
+			s.repeatsRead(s.end)
+		}
 		s.due, s.sent, s.max, s.seen = false, now, r.max, r.acked
 		s.wakeAt = now.Add(r.singleWait() << min(s.tries, maxRepeats))
 		s.tries = min(s.tries+1, maxRepeats+1)
@@ -198,7 +203,20 @@ func (s *single) knownToHold() bool { return s != nil && s.peer == holds }
 func (s *single) isOn() bool { return s != nil && s.on }
 
 // watchesAnswers reports whether singleAnswered has to see each answer.
-func (s *single) watchesAnswers() bool { return s != nil && (s.on || s.twiceValid) }
+func (s *single) watchesAnswers() bool { return s != nil && (s.on || s.twiceValid || s.repeatOpen) }
+
+// repeatsRead notes that the READ requests before end were sent again: the peer may answer them twice.
+func (s *single) repeatsRead(end bth.PSN) {
+	if s != nil && (!s.repeatOpen || s.repeat.Less(end)) {
+		s.repeat, s.repeatOpen = end, true
+	}
+}
+
+// answersTwice reports whether two responses psn may come although the network duplicates nothing, and no part was
+// asked for: the original request was sent more than once.
+func (s *single) answersTwice(psn bth.PSN) bool {
+	return s != nil && (s.twiceValid && psn.Less(s.twice) || s.repeatOpen && psn.Less(s.repeat))
+}
 
 // stop ends the repair in progress.
 func (s *single) stop() {
@@ -281,6 +299,9 @@ func (q *QP) singleAnswered(now mono.Time, by standing) {
 	s := r.single
 	if s.twiceValid && !r.acked.Less(s.twice) {
 		s.twiceValid = false // none of these requests is outstanding; later the PSN would wrap and seem to be ahead
+	}
+	if s.repeatOpen && !r.acked.Less(s.repeat) {
+		s.repeatOpen = false
 	}
 	done := q.executed()
 	if !s.on || done.Less(s.end) {
