@@ -18,7 +18,8 @@ import (
 // If the network reorders packets, a request that is late is not lost. nakDelay is 0 until a NAK proves premature. One
 // proof is two copies of the request, the first one too soon after the NAK to be the answer to it. Often there is no
 // second copy, because the late request is acknowledged before the peer answers the NAK. So a request without AckReq
-// from a peer that sends only missing requests is another proof.
+// from a peer that sends only missing requests is another proof, unless the peer then repeats what is held: it has gone
+// back.
 
 // Limits of the NAKs of a responder that holds.
 const (
@@ -55,6 +56,7 @@ type peerHabits struct {
 	lastTook time.Duration // from that to the request
 	lastLate time.Duration // from noticing the gap to the request
 	lastOpen bool          // a second copy of it may come
+	suspect  time.Duration // a request came so late without AckReq: late, or because the peer goes back; 0: none
 
 	repetition
 }
@@ -154,8 +156,9 @@ func (q *QP) filledGap(now mono.Time, p *frame.Packet, psn bth.PSN) {
 		l.judge, l.top = true, g.top
 		if q.copyLost(now); l.score == maxScore && g.naks == 1 && !p.AckReq() {
 			// A peer that sends only missing requests sends them with AckReq: this is no answer to the NAK, but the
-			// late request. The step is small, because a longer delay also delays the NAKs for lost requests.
-			q.wasPremature(min(late, l.nakDelay*3/4+late/8))
+			// late request, or the peer goes back: judge finds out. The step is small, because a longer delay also delays
+			// the NAKs for lost requests.
+			l.suspect = max(l.suspect, min(late, l.nakDelay*3/4+late/8))
 		} else if !l.lastOpen && g.naks == 1 {
 			l.last, l.lastNAK, l.lastTook, l.lastLate, l.lastOpen = psn, g.nakTime, now.Sub(g.nakTime), late, true
 		}
@@ -207,8 +210,13 @@ func (q *QP) judge(psn bth.PSN, again bool) {
 	switch {
 	case again:
 		l.score = max(l.score-1, -maxScore)
+		l.suspect = 0
 	case !psn.Less(l.top):
 		l.score = min(l.score+2, maxScore)
+		if l.suspect > 0 {
+			q.wasPremature(l.suspect)
+			l.suspect = 0
+		}
 	}
 }
 

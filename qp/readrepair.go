@@ -30,7 +30,8 @@ import (
 //
 // A network that reorders packets delays responses without losing them. askDelay is learnt:
 // it is 0 until a response arrives too soon after its request was repeated to be the answer
-// to the repetition, or in the middle of a message, while the answer begins one.
+// to the repetition, or in the middle of a message, while the answer begins one. The latter says nothing if the whole
+// request was sent twice: the peer answers it twice.
 
 // Limits of a repair.
 const (
