@@ -147,10 +147,8 @@ func (p *pairs) makeMixed(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", b.addr, b.name), fmt.Sprintf("link set %s up", b.name)} {
-		if err := b.netns.IP(ctx, line); err != nil {
-			return err
-		}
+	if err := b.up(ctx); err != nil {
+		return err
 	}
 	if err := p.addRXE(ctx, a); err != nil {
 		return err
@@ -208,14 +206,22 @@ func (p *pairs) makeOurs(ctx context.Context) error {
 		return err
 	}
 	for _, e := range p.ours {
-		for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", e.addr, e.name), fmt.Sprintf("link set %s up", e.name)} {
-			if err := e.netns.IP(ctx, line); err != nil {
-				return err
-			}
+		if err := e.up(ctx); err != nil {
+			return err
 		}
 	}
 	_, err := proc.Run(ctx, a.netns.Argv("ping", "-c", "1", "-w", "10", b.addr.String())...)
 	return err
+}
+
+// up gives an end in a namespace its address, and sets its interface up.
+func (e *end) up(ctx context.Context) error {
+	for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", e.addr, e.name), fmt.Sprintf("link set %s up", e.name)} {
+		if err := e.netns.IP(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *pairs) setMTU(ctx context.Context, mtu int) error {
