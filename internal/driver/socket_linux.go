@@ -38,13 +38,22 @@ type Socket struct {
 
 	Dropped atomic.Uint32 // the kernel's count of drops when it was last read
 
-	Backlog atomic.Bool // Recv has packets left that the kernel has already delivered
-	Starved atomic.Bool // packets wait for room in the socket: Wait waits for room, too
-	Crowded atomic.Bool // packets wait for room below the socket: Wait ends after roomTick
+	Backlog atomic.Bool   // Recv has packets left that the kernel has already delivered
+	room    atomic.Uint32 // a Room that packets wait for
 }
 
-// roomTick is the longest wait of a sender without room below the socket before it tries again.
-const roomTick = time.Millisecond
+// Room is where a sender waits for room.
+type Room uint32
+
+const (
+	NoWait  Room = iota
+	Starved      // in the socket: Wait also ends when the socket has room
+	Crowded      // below the socket, of which the kernel tells nothing: Wait ends after roomTick
+)
+
+// roomTick is the longest wait of a sender without room below the socket before it tries again. A card of 10 Gb/s sends
+// a ring of 256 packets of 1 KiB in about twice this time.
+const roomTick = 100 * time.Microsecond
 
 // Split makes mads the socket of the management datagrams.
 func (s *Socket) Split(mads *Socket) {
@@ -85,7 +94,7 @@ func (s *Socket) Wait(d time.Duration) error {
 	switch {
 	case s.Backlog.Load() || s.MADs != nil && s.MADs.Backlog.Load():
 		d = 0 // still sleep, to take a Wake
-	case s.Crowded.Load() && (d < 0 || d > roomTick):
+	case s.Awaits() == Crowded && (d < 0 || d > roomTick):
 		d = roomTick
 	}
 	pause := s.Reads.Pause()
@@ -93,7 +102,7 @@ func (s *Socket) Wait(d time.Duration) error {
 		d = pause
 	}
 	s.Sleeper.Sole(pause > 0)
-	_, errno := s.Sleeper.Sleep(d, s.Starved.Load())
+	_, errno := s.Sleeper.Sleep(d, s.Awaits() == Starved)
 	if s.Sleeper.Added() {
 		s.Reads.Ready()
 	}
@@ -114,21 +123,23 @@ func (s *Socket) Wake() {
 	}
 }
 
-// Await makes Wait wait for room, too, including a Wait in progress. room is Starved or Crowded.
-func (s *Socket) Await(room *atomic.Bool) {
-	if !room.Swap(true) {
+// Await makes Wait wait for room, too, including a Wait in progress. A sender that waits for the same room again does
+// not wake its own next Wait.
+func (s *Socket) Await(r Room) {
+	if Room(s.room.Swap(uint32(r))) != r {
 		s.Wake()
 	}
 }
 
 // Unblock undoes Await.
 func (s *Socket) Unblock() {
-	for _, room := range []*atomic.Bool{&s.Starved, &s.Crowded} {
-		if room.Load() {
-			room.Store(false)
-		}
+	if s.Awaits() != NoWait {
+		s.room.Store(uint32(NoWait))
 	}
 }
+
+// Awaits returns what Await was called for last.
+func (s *Socket) Awaits() Room { return Room(s.room.Load()) }
 
 // OnLink implements link.Port.
 func (s *Socket) OnLink(f func(up bool)) { s.Count.OnLink(f) }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
@@ -50,7 +51,7 @@ func (p *Port) sendQueued() (err error) {
 		case unix.EINTR:
 		case unix.EAGAIN:
 			p.Count.TxRetries.Add(1)
-			p.Await(&p.Starved)
+			p.Await(driver.Starved)
 			return err
 		case unix.ENOBUFS, unix.ENOMEM:
 			// No room in the device, in memory, or in the queueing discipline; no carrier;
@@ -71,8 +72,7 @@ func (p *Port) sendQueued() (err error) {
 					t.split(errno)
 				}
 			case t.patience.Refused(t.clock()):
-				p.Unblock() // the socket has room, so Wait would return at once
-				p.Await(&p.Crowded)
+				p.Await(driver.Crowded)
 				return err
 			case first.count > 1:
 				t.split(errno)

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/order"
 	"github.com/goroce/roce/link"
 )
@@ -74,7 +75,7 @@ func (p *Port) sendQueued() (err error) {
 			}
 		case starve:
 			p.Count.TxRetries.Add(1)
-			p.Await(&p.Starved)
+			p.Await(driver.Starved)
 			return err
 		case crowded:
 			p.Count.TxRetries.Add(1)
@@ -88,8 +89,7 @@ func (p *Port) sendQueued() (err error) {
 			}
 			switch {
 			case t.patience.Refused(t.clock()):
-				p.Unblock() // the socket has room, so Wait would return at once
-				p.Await(&p.Crowded)
+				p.Await(driver.Crowded)
 				return err
 			case m.count > 1 && !m.split:
 				t.split(m, 0) // there may be memory for smaller messages

@@ -13,6 +13,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/internal/netlab"
 	"github.com/goroce/roce/link"
@@ -493,7 +494,7 @@ func TestStarved(t *testing.T) {
 		for ; n < 1000 && linktest.Put(from, p, bth.PSN(n), make([]byte, 1024)); n++ {
 			from.Commit()
 		}
-		if s := from.Stats(); n == 1000 || s.TxRetries == 0 || !from.Starved.Load() {
+		if s := from.Stats(); n == 1000 || s.TxRetries == 0 || from.Awaits() != driver.Starved {
 			t.Fatalf("%d packets fit, %+v", n, s)
 		}
 		if err := from.Flush(); err != nil {
@@ -524,7 +525,7 @@ func TestStarved(t *testing.T) {
 		if !slices.IsSorted(psns) {
 			t.Errorf("%d: PSNs %v", i, psns)
 		}
-		if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.Starved.Load() {
+		if s := from.Stats(); s.TxDrops+s.TxErrors != 0 || from.Awaits() == driver.Starved {
 			t.Errorf("%+v", s)
 		}
 	}
