@@ -2,9 +2,11 @@
 //
 // Such a driver has two queues in the kernel: one for management datagrams (packets whose BTH names QP 1), and one for
 // all others, the data. So a flood of management datagrams fills only the first queue, where the kernel drops the
-// excess, and takes no room from the data. The driver reads the data first, and then a few management datagrams. If the
-// management queue held more and data arrive, the driver pauses that queue for a while: it does not read the queue, and
-// the queue does not end the driver's sleep.
+// excess, and takes no room from the data. The driver reads a few management datagrams, then the data, and delivers the
+// data first: a peer that ends a connection sends its last acknowledgement before the management datagram, and that
+// must not overtake it. (It may if more data wait than one Recv returns.) If the management queue held more and data
+// arrive, the driver pauses that queue for a while: it does not read the queue, and the queue does not end the driver's
+// sleep.
 package madqueue
 
 import (
@@ -38,13 +40,12 @@ var start = time.Now()
 // Schedule is the schedule of one driver. The zero value is ready. Only the owner of the Port calls its methods, except
 // Pause, which any goroutine may call.
 type Schedule struct {
-	owed    bool // the data of the last Recv left no room
-	begun   bool // this Recv has read the queue before the data
-	small   bool // that read has left the data little room
+	small   bool // the management datagrams of the last Recv have left the data little room
 	empty   int  // consecutive reads that found nothing
 	skipped int  // calls of Recv since the last read
 	due     bool // the last read is idleTime ago
-	asked   int  // frames of the last Before or After
+
+	late [Most]link.Frame // the management datagrams of this Recv
 
 	data   bool          // data came since dataAt was set
 	dataAt time.Duration // time of the last data, as of the last clock reading
@@ -84,85 +85,53 @@ func (s *Schedule) Ready() { s.ready.Store(true) }
 // driver then calls [Schedule.GotData] with the result instead of [Schedule.Recv]. This is the usual case of a program
 // that polls.
 func (s *Schedule) DataOnly() bool {
-	return s.empty >= idleReads && !s.due && !s.owed && !s.begun && !s.ready.Load()
+	return s.empty >= idleReads && !s.due && !s.ready.Load()
 }
 
-// GotData notes that the driver has read the data only, and got n packets for room frames.
-func (s *Schedule) GotData(n, room int) {
+// GotData notes that the driver has read the data only, and got n packets.
+func (s *Schedule) GotData(n int) {
 	if s.skipped++; s.skipped%idleCalls == 0 {
 		s.due = s.clock()-s.readAt > idleTime
 	}
-	if n > 0 {
-		s.data, s.owed = true, n == room
-	}
+	s.data = s.data || n > 0
 }
 
 // Recv implements link.Port's Recv with two functions that fill frames: data from the data queue, mads from the
-// management queue. It reads the data first.
+// management queue. It calls mads once at most: a second call would overwrite the frames of the first.
 func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, error)) (n int, err error) {
-	read := func(fr []link.Frame) (int, error) {
+	late := s.late[:0]
+	if ask := s.asks(len(fr)); ask > 0 {
 		if s.ready.Load() {
 			s.ready.Store(false) // before the read: a sleep may end meanwhile
 		}
-		n, err := mads(fr)
-		s.Read(n)
+		n, err = mads(s.late[:ask])
+		late = s.late[:n]
+		s.got(n, ask)
+		s.small = n > 0 && len(fr) < 2*Most
 		if errors.Is(err, link.ErrDown) {
 			err = nil // the kernel reports it once per socket; the data socket returns it, too
 		}
-		return n, err
 	}
-	if before := s.Before(len(fr)); before > 0 {
-		if n, err = read(fr[:before]); err != nil {
-			return n, err
-		}
+	n = 0
+	if room := len(fr) - len(late); err == nil && room > 0 {
+		n, err = data(fr[:room])
+		s.data = s.data || n > 0
 	}
-	k, err := data(fr[n:])
-	s.data = s.data || k > 0
-	if n += k; err != nil {
-		return n, err
-	}
-	if after := s.After(len(fr) - n); after > 0 {
-		k, err = read(fr[n : n+after])
-		n += k
-	}
-	return n, err
+	return n + copy(fr[n:], late), err
 }
 
-// Before returns how many of room frames the driver fills from the management queue
-// before it reads the data. It is 0 unless the data filled the last batch. If they did, the management queue comes
-// first, so that a stream of data does not starve it.
-func (s *Schedule) Before(room int) int {
-	s.begun, s.small = s.owed && s.Pause() == 0, room < 2*Most
-	if !s.begun {
+// asks returns how many of room frames the driver requests from the management queue; 0: it does not read it now.
+func (s *Schedule) asks(room int) int {
+	if s.Pause() > 0 || s.small {
+		s.small = false
 		return 0
 	}
-	s.asked = min(room, Most)
-	return s.asked
+	return min(room, Most)
 }
 
-// After returns how many frames the driver fills from the management queue after the
-// data, which have left room for left frames; 0: it does not read the queue now.
-//
-// One Recv reads the queue once: a second read would overwrite the frames of the first.
-func (s *Schedule) After(left int) int {
-	if s.begun {
-		s.begun, s.owed = false, left == 0 && !s.small // the data get the next small batch
-		return 0
-	}
-	if left == 0 {
-		s.owed = true
-		return 0
-	}
-	if s.Pause() > 0 {
-		return 0
-	}
-	s.asked = min(left, Most)
-	return s.asked
-}
-
-// Read notes that the driver has read n datagrams from the management queue.
-func (s *Schedule) Read(n int) {
-	s.owed, s.due, s.skipped = false, false, 0
+// got notes that the driver has read n datagrams from the management queue, of at most asked.
+func (s *Schedule) got(n, asked int) {
+	s.due, s.skipped = false, 0
 	if n == 0 {
 		if s.empty++; s.empty >= idleReads {
 			s.readAt = s.clock()
@@ -170,7 +139,7 @@ func (s *Schedule) Read(n int) {
 		return
 	}
 	s.empty = 0
-	if n < s.asked {
+	if n < asked {
 		return
 	}
 	now := s.clock()

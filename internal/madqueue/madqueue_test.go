@@ -1,27 +1,31 @@
 package madqueue
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/goroce/roce/link"
 )
 
+// full fills all frames, as a queue does that never runs empty. It counts them in sum.
+func full(sum *int) func([]link.Frame) (int, error) {
+	return func(fr []link.Frame) (int, error) { *sum += len(fr); return len(fr), nil }
+}
+
 // TestBusy: data that fill every batch do not starve the management queue, and the queue does
 // not starve the data, whatever the room of a batch.
 func TestBusy(t *testing.T) {
-	for _, room := range []int{1, Most, Most + 1, 128} {
-		var s Schedule
+	for _, room := range []int{1, Most, Most + 1, 2 * Most, 128} {
+		now := time.Hour
+		s := Schedule{now: func() time.Duration { return now }}
 		mads, data := 0, 0
 		for range 100 {
-			n := s.Before(room)
-			if n > 0 {
-				s.Read(n)
-				mads += n
-			}
-			data += room - n
-			if n := s.After(0); n != 0 {
-				t.Fatalf("%d frames without room", n)
+			now += pauseTime // otherwise the queue is left alone for that long
+			before := mads
+			if n, err := s.Recv(make([]link.Frame, room), full(&data), full(&mads)); n != room || err != nil || mads-before > Most {
+				t.Fatalf("%d frames, %d of them from the management queue, %v; want %d", n, mads-before, err, room)
 			}
 		}
 		if want := 49 * min(room, Most); mads < want {
@@ -33,35 +37,56 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestBounds: Before and After return at most the room, and at most Most.
-func TestBounds(t *testing.T) {
-	for _, test := range []struct{ room, want int }{{1, 1}, {Most, Most}, {128, Most}} {
-		s := Schedule{owed: true}
-		if n := s.Before(test.room); n != test.want {
-			t.Errorf("Before(%d) = %d, want %d", test.room, n, test.want)
+// TestOrder: Recv returns the data that arrived before a management datagram, and before it, however late it reads
+// either queue.
+func TestOrder(t *testing.T) {
+	frames := func(names ...string) (fr []link.Frame) {
+		for _, name := range names {
+			fr = append(fr, link.Frame{Data: []byte(name)})
 		}
-		s = Schedule{}
-		if n := s.After(test.room); n != test.want {
-			t.Errorf("After(%d) = %d, want %d", test.room, n, test.want)
+		return fr
+	}
+	for _, test := range []struct {
+		data int // packets that arrived before the management datagrams
+		want string
+	}{{0, "mm"}, {1, "dmm"}, {20, "ddddddddddddddddddddmm"}} {
+		var s Schedule
+		waiting := 0
+		read := func(fr []link.Frame) (int, error) {
+			n := copy(fr, frames(strings.Split(strings.Repeat("d", waiting), "")...))
+			waiting = 0
+			return n, nil
+		}
+		fr := make([]link.Frame, 64)
+		n, err := s.Recv(fr, read, func(fr []link.Frame) (int, error) {
+			waiting = test.data // the driver was delayed: the data and then the datagrams arrive now
+			return copy(fr, frames("m", "m")), nil
+		})
+		got := ""
+		for _, f := range fr[:n] {
+			got += string(f.Data)
+		}
+		if got != test.want || err != nil {
+			t.Errorf("%q, %v; want %q", got, err, test.want)
 		}
 	}
 }
 
-// TestOnce: a Recv that has read the queue before the data does not read it after them.
-func TestOnce(t *testing.T) {
-	s := Schedule{owed: true}
-	for i := range 2 {
-		read := 0
-		if n := s.Before(128); n > 0 {
-			read++
-			s.Read(n)
-		}
-		if n := s.After(64); n > 0 {
-			read++
-			s.Read(n)
-		}
-		if read != 1 {
-			t.Errorf("call %d reads the queue %d times, want once", i, read)
+// TestErrors: an error of either queue is returned, except that of the management queue that the link is down, which the
+// data queue returns, too. What the other queue gave is not lost.
+func TestErrors(t *testing.T) {
+	broken := errors.New("broken")
+	one := func(err error) func([]link.Frame) (int, error) {
+		return func([]link.Frame) (int, error) { return 1, err }
+	}
+	for _, test := range []struct {
+		data, mads error
+		want       error
+		n          int
+	}{{nil, link.ErrDown, nil, 2}, {link.ErrDown, nil, link.ErrDown, 2}, {broken, nil, broken, 2}, {nil, broken, broken, 1}} {
+		var s Schedule
+		if n, err := s.Recv(make([]link.Frame, 64), one(test.data), one(test.mads)); n != test.n || err != test.want {
+			t.Errorf("data %v, management %v: %d, %v; want %d, %v", test.data, test.mads, n, err, test.n, test.want)
 		}
 	}
 }
@@ -87,7 +112,7 @@ func TestIdle(t *testing.T) {
 			for range calls {
 				now += test.took
 				if s.DataOnly() {
-					s.GotData(test.data, len(fr))
+					s.GotData(test.data)
 					continue
 				}
 				s.Recv(fr, func([]link.Frame) (int, error) { return test.data, nil }, func([]link.Frame) (int, error) { n++; return found, nil })
@@ -112,8 +137,6 @@ func TestIdle(t *testing.T) {
 		want(1, 1, "with a datagram")
 		found = 0
 		want(idleReads, idleReads, "behind a datagram")
-		s.GotData(len(fr), len(fr))
-		want(1, 1, "with a full batch of data")
 	}
 }
 

@@ -79,7 +79,7 @@ func (r *rx) init(messages int) {
 // frame returns the room of message i.
 func (r *rx) frame(i int) []byte { return r.room[i*rxRoom : (i+1)*rxRoom : (i+1)*rxRoom] }
 
-// Recv implements link.Port. It reads the data first, then a few management datagrams.
+// Recv implements link.Port. It returns the data first, then a few management datagrams.
 func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	if p.Gate.Closed() {
 		return 0, link.ErrClosed
@@ -89,7 +89,7 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	}
 	if p.Reads.DataOnly() {
 		n, err = p.recv(fr)
-		p.Reads.GotData(n, len(fr))
+		p.Reads.GotData(n)
 		return n, err
 	}
 	return p.Reads.Recv(fr, p.recv, p.mads.recv)
