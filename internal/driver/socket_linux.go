@@ -92,7 +92,7 @@ func (s *Socket) Wait(d time.Duration) error {
 	}
 	defer s.Gate.Leave()
 	switch {
-	case s.Backlog.Load() || s.MADs != nil && s.MADs.Backlog.Load():
+	case s.Backlog.Load() || s.Reads.Holds() || s.MADs != nil && s.MADs.Backlog.Load():
 		d = 0 // still sleep, to take a Wake
 	case s.Awaits() == Crowded && (d < 0 || d > roomTick):
 		d = roomTick

@@ -2,14 +2,17 @@
 //
 // Such a driver has two queues in the kernel: one for management datagrams (packets whose BTH names QP 1), and one for
 // all others, the data. So a flood of management datagrams fills only the first queue, where the kernel drops the
-// excess, and takes no room from the data. The driver reads a few management datagrams, then the data, and delivers the
-// data first: a peer that ends a connection sends its last acknowledgement before the management datagram, and that
-// must not overtake it. (It may if more data wait than one Recv returns.) If the management queue held more and data
+// excess, and takes no room from the data. If the management queue held more than the driver reads at once, and data
 // arrive, the driver pauses that queue for a while: it does not read the queue, and the queue does not end the driver's
 // sleep.
+//
+// A management datagram does not overtake data that arrived before it: a peer that ends a connection sends its last
+// acknowledgement first. So the driver reads a few management datagrams before the data, and holds them back until a read
+// of the data finds nothing. If that does not happen for some time, they overtake.
 package madqueue
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -18,9 +21,12 @@ import (
 )
 
 const (
-	// Most is how many management datagrams one Recv returns. The device needs as much time for one of them as for many
-	// data packets, which wait meanwhile.
+	// Most is how many management datagrams the driver reads at once. The device needs as much time for one of them as
+	// for many data packets, which wait meanwhile.
 	Most = 16
+
+	// Management datagrams are delivered after patience reads of data at the latest.
+	patience = 8
 
 	// A driver that has found the queue empty idleReads times in a row reads it only once in idleTime, because each read
 	// is a system call. Reading the clock also takes time, so the driver does that once in idleCalls calls of Recv.
@@ -38,14 +44,16 @@ const (
 var start = time.Now()
 
 // Schedule is the schedule of one driver. The zero value is ready. Only the owner of the Port calls its methods, except
-// Pause, which any goroutine may call.
+// Pause, Ready and Holds, which any goroutine may call.
 type Schedule struct {
-	small   bool // the management datagrams of the last Recv have left the data little room
 	empty   int  // consecutive reads that found nothing
 	skipped int  // calls of Recv since the last read
 	due     bool // the last read is idleTime ago
 
-	late [Most]link.Frame // the management datagrams of this Recv
+	room   [Most]link.Frame
+	held   []link.Frame // of room: management datagrams that Recv has not returned
+	passed int          // reads of data since they were read
+	holds  atomic.Bool  // there are some
 
 	data   bool          // data came since dataAt was set
 	dataAt time.Duration // time of the last data, as of the last clock reading
@@ -85,7 +93,7 @@ func (s *Schedule) Ready() { s.ready.Store(true) }
 // driver then calls [Schedule.GotData] with the result instead of [Schedule.Recv]. This is the usual case of a program
 // that polls.
 func (s *Schedule) DataOnly() bool {
-	return s.empty >= idleReads && !s.due && !s.ready.Load()
+	return s.empty >= idleReads && !s.due && len(s.held) == 0 && !s.ready.Load()
 }
 
 // GotData notes that the driver has read the data only, and got n packets.
@@ -97,40 +105,62 @@ func (s *Schedule) GotData(n int) {
 }
 
 // Recv implements link.Port's Recv with two functions that fill frames: data from the data queue, mads from the
-// management queue. It calls mads once at most: a second call would overwrite the frames of the first.
+// management queue. It calls each once at most: a second call would overwrite the frames of the first.
 func (s *Schedule) Recv(fr []link.Frame, data, mads func([]link.Frame) (int, error)) (n int, err error) {
-	late := s.late[:0]
-	if ask := s.asks(len(fr)); ask > 0 {
-		if s.ready.Load() {
-			s.ready.Store(false) // before the read: a sleep may end meanwhile
-		}
-		n, err = mads(s.late[:ask])
-		late = s.late[:n]
-		s.got(n, ask)
-		s.small = n > 0 && len(fr) < 2*Most
-		if errors.Is(err, link.ErrDown) {
-			err = nil // the kernel reports it once per socket; the data socket returns it, too
-		}
+	if len(s.held) == 0 && s.Pause() == 0 {
+		err = s.read(mads)
 	}
-	n = 0
-	if room := len(fr) - len(late); err == nil && room > 0 {
-		n, err = data(fr[:room])
-		s.data = s.data || n > 0
+	if s.passed == patience {
+		n = s.deliver(fr)
 	}
-	return n + copy(fr[n:], late), err
+	if n == len(fr) {
+		return n, err
+	}
+	k, derr := data(fr[n:])
+	if n += k; k > 0 {
+		s.data = true
+		if len(s.held) > 0 {
+			s.passed++
+		}
+	} else {
+		n += s.deliver(fr[n:])
+	}
+	return n, cmp.Or(derr, err)
 }
 
-// asks returns how many of room frames the driver requests from the management queue; 0: it does not read it now.
-func (s *Schedule) asks(room int) int {
-	if s.Pause() > 0 || s.small {
-		s.small = false
-		return 0
+// read fills held from the management queue, which is empty.
+func (s *Schedule) read(mads func([]link.Frame) (int, error)) error {
+	if s.ready.Load() {
+		s.ready.Store(false) // before the read: a sleep may end meanwhile
 	}
-	return min(room, Most)
+	n, err := mads(s.room[:])
+	s.hold(s.room[:n])
+	s.got(n)
+	if errors.Is(err, link.ErrDown) {
+		return nil // the kernel reports it once per socket; the data socket returns it, too
+	}
+	return err
 }
 
-// got notes that the driver has read n datagrams from the management queue, of at most asked.
-func (s *Schedule) got(n, asked int) {
+// deliver moves frames from held to fr.
+func (s *Schedule) deliver(fr []link.Frame) (n int) {
+	n = copy(fr, s.held)
+	s.hold(s.held[n:])
+	return n
+}
+
+func (s *Schedule) hold(fr []link.Frame) {
+	s.held, s.passed = fr, 0
+	if some := len(fr) > 0; some != s.holds.Load() {
+		s.holds.Store(some)
+	}
+}
+
+// Holds reports whether Recv has management datagrams left: the driver must not sleep. Any goroutine may call it.
+func (s *Schedule) Holds() bool { return s.holds.Load() }
+
+// got notes that the driver has read n datagrams from the management queue, of at most Most.
+func (s *Schedule) got(n int) {
 	s.due, s.skipped = false, 0
 	if n == 0 {
 		if s.empty++; s.empty >= idleReads {
@@ -139,7 +169,7 @@ func (s *Schedule) got(n, asked int) {
 		return
 	}
 	s.empty = 0
-	if n < asked {
+	if n < Most {
 		return
 	}
 	now := s.clock()

@@ -35,6 +35,7 @@ func TestMADs(t *testing.T, open func(t *testing.T, buffer int) MADs) {
 	t.Run("Share", func(t *testing.T) { dataAndMADs(t, open(t, 0)) })
 	t.Run("Burst", func(t *testing.T) { burstOfMADs(t, open(t, 0)) })
 	t.Run("ShareOfData", func(t *testing.T) { madsAndData(t, open(t, 0)) })
+	t.Run("Order", func(t *testing.T) { dataThenMADs(t, open(t, 0)) })
 	t.Run("Screen", func(t *testing.T) { screen(t, open(t, 0)) })
 }
 
@@ -295,4 +296,31 @@ func madsAndData(t *testing.T, m MADs) {
 		}
 	}
 	t.Errorf("%d packets were handed out, %d of them of the data, want %d", most, got, data)
+}
+
+// dataThenMADs: a management datagram comes behind the data that arrived before it, also if the Port requests a single
+// packet because it has found nothing before, and if a Recv has left packets that the kernel had already delivered.
+func dataThenMADs(t *testing.T, m MADs) {
+	fr := make([]link.Frame, link.Batch)
+	for _, first := range []int{0, link.Batch * 3 / 2} {
+		for range 8 {
+			queuePairs(t, m.To, fr)
+		}
+		sendTo(t, m.From, m.Path, QPN, first, 256)
+		got, data := len(queuePairs(t, m.To, fr)), first
+		for i := range 4 {
+			sendTo(t, m.From, m.Path, QPN, 1, 32+4*i)
+			data++
+		}
+		sendTo(t, m.From, m.Path, bth.QPNGSI, 1, 256)
+		within(t, m.To, "the packets", func() {
+			for got <= data && m.To.Wait(-1) == nil {
+				for _, to := range queuePairs(t, m.To, fr) {
+					if got++; (to == bth.QPNGSI) != (got == data+1) {
+						t.Errorf("behind %d packets: packet %d of %d is for queue pair %v", first, got, data+1, to)
+					}
+				}
+			}
+		})
+	}
 }
