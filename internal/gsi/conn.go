@@ -120,6 +120,9 @@ func (c *Conn) SetQP(q *nic.QP) {
 
 // handle handles an event of the connection manager. No lock is held.
 func (c *Conn) handle(ev cm.Event) {
+	if ev.Kind == cm.DisconnectRequest {
+		c.agent.nic.CatchUp() // the peer sent its last acknowledgement first, perhaps to another shard
+	}
 	c.getHandler().event(ev) // first, so that a program that sees flushed completions knows the reason
 	switch ev.Kind {
 	case cm.AlternateRequest, cm.AlternateResponse:

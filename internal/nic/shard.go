@@ -211,6 +211,21 @@ func (s *Shard) TryProgress() {
 	}
 }
 
+// catchUpBatches bounds CatchUp: a stream never ends.
+const catchUpBatches = 8
+
+// CatchUp handles the packets that have arrived at all shards but the first. The first shard has the management
+// datagrams: its caller is about to handle one, and it must not overtake the data that the peer sent before it.
+func (n *NIC) CatchUp() {
+	for _, s := range n.shards[1:] {
+		for range catchUpBatches {
+			if k, open := s.progress(); k == 0 || !open {
+				break
+			}
+		}
+	}
+}
+
 // batch is progress with the lock held, which it releases.
 func (s *Shard) batch() int {
 	now := s.nic.Now()

@@ -7,9 +7,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
 )
@@ -166,4 +168,44 @@ func TestShardsOfQueues(t *testing.T) {
 	wantErr(t, "queues of different shards", err, syscall.EINVAL)
 	_, err = d.Dial(context.Background(), "10.0.0.2:1", roce.DialConfig{QPConfig: roce.QPConfig{SendCQ: c0, RecvCQ: c1}})
 	wantErr(t, "queues of different shards", err, syscall.EINVAL)
+}
+
+// TestEndBehindAcknowledgement: the peer acknowledges a SEND and then disconnects. Both packets wait, at different shards.
+// The SEND succeeds: the end of the connection does not overtake its acknowledgement.
+func TestEndBehindAcknowledgement(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		n := newNetwork(t)
+		c := n.multi("10.0.0.1", 2, func(data []byte) int {
+			if q := destQPN(data); q != int(bth.QPNGSI) {
+				return q
+			}
+			return 0
+		})
+		c.Polled = true
+		server, client := n.open(c), n.device("10.0.0.2")
+		ctx := within(t, time.Minute)
+		cq := ok(server.CreateCQWith(roce.CQConfig{Entries: 8, Shard: 1}))(t)
+		l := ok(server.Listen(ctx, ":7471", roce.ListenConfig{}))(t)
+		conns := make(chan *roce.Conn)
+		go func() {
+			r, err := l.Accept(ctx)
+			check(t, err)
+			sc, err := r.Accept(ctx, roce.AcceptConfig{QPConfig: roce.QPConfig{SendCQ: cq}})
+			check(t, err)
+			conns <- sc
+		}()
+		cc := ok(client.Dial(ctx, "10.0.0.1:7471", roce.DialConfig{Setup: func(q *roce.QP) error { return q.PostRecv(&roce.RecvWR{}) }}))(t)
+		sc := <-conns
+		if sc.QP().Num()%2 != 1 {
+			t.Fatalf("queue pair %v is not on shard 1", sc.QP().Num())
+		}
+		check(t, sc.QP().PostSend(&roce.SendWR{Opcode: roce.Send, Flags: roce.Signaled}))
+		synctest.Wait() // the client has acknowledged
+		go cc.Disconnect(ctx)
+		synctest.Wait()
+		server.Progress()
+		if wc := ok(cq.Next(ctx))(t); wc.Status != roce.StatusSuccess || sc.Err() == nil {
+			t.Errorf("%v, connection %v", wc.Status, sc.Err())
+		}
+	})
 }
