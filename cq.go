@@ -149,6 +149,9 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 // Cap returns the capacity in completions.
 func (c *CQ) Cap() int { return c.q.Cap() }
 
+// Pushed returns how many completions the queue has received, apart from lost ones.
+func (c *CQ) Pushed() uint64 { return c.q.Pushed() }
+
 // Poll takes up to len(wcs) completions without waiting and returns their number (ibv_poll_cq). If
 // there are none, Poll first does the pending work of the device: on a polled device always, on
 // others if the program polls in a loop, during which the background goroutine pauses. On a lazy

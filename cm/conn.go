@@ -80,6 +80,9 @@ func (c *Conn) LocalID() CommID { return c.localID }
 // RemoteID returns the communication ID of the peer, 0 until it has answered.
 func (c *Conn) RemoteID() CommID { return c.remoteID }
 
+// LocalQPN returns the number of our queue pair.
+func (c *Conn) LocalQPN() bth.QPN { return c.localQPN }
+
 // RemoteQPN returns the peer's queue pair number; 0 before REQ or REP were received.
 func (c *Conn) RemoteQPN() bth.QPN { return c.remoteQPN }
 

@@ -152,6 +152,9 @@ func (c *CQ) Len() int {
 	return min(int(c.tail.Load()-h), c.Cap())
 }
 
+// Pushed returns how many completions were pushed, apart from lost ones.
+func (c *CQ) Pushed() uint64 { return c.tail.Load() }
+
 // Dropped returns how many completions were lost to overflow.
 func (c *CQ) Dropped() uint64 { return c.dropped.Load() }
 

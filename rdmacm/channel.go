@@ -16,8 +16,10 @@ type Channel struct {
 	host   *Host
 	events *mailbox.Box[*Event]
 
-	mu     sync.Mutex  // guards notify, and is held while events are added or dropped
+	mu     sync.Mutex  // guards the fields below, and is held while events are added or dropped
 	notify func(n int) // called with 1 for each event, and with -n for n dropped events; nil: none
+	held   []heldEvent // behind events, oldest first
+	looks  bool        // a timer calls look
 }
 
 // NewChannel makes an event channel (rdma_create_event_channel).
@@ -93,22 +95,13 @@ func (c *Channel) Close() error {
 
 func (c *Channel) ready() bool { return c.events.Len() > 0 || c.events.Closed() }
 
-func (c *Channel) push(ev *Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.events.Put(ev) {
-		c.host.nudge()
-		c.call(1)
-	}
-}
-
 // take removes the events that match.
 func (c *Channel) take(match func(*Event) bool) []*Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taken := c.events.Remove(match)
 	c.call(-len(taken))
-	return taken
+	return append(taken, c.drop(match)...)
 }
 
 // severalNap is the time that await sleeps at one of several polled devices before it polls

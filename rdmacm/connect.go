@@ -205,6 +205,9 @@ func (id *ID) translate(ev cm.Event) (confirm *gsi.Conn) {
 		}
 		id.state = disconnect
 		out.Type = Disconnected
+		if ev.Kind == cm.DisconnectRequest && !id.leaving && id.queues.qp == nil {
+			out.unread = id.host.unreadOf(id.dev, ev.Conn.LocalQPN())
+		}
 		if ev.Err != nil {
 			out.Status, out.Err = -int(syscall.ETIMEDOUT), ev.Err
 		}

@@ -25,7 +25,7 @@
 // [ID.InitQPAttr]: before Accept and, on the other side, after ConnectResponse, which it answers by
 // [ID.Establish]. At the end it moves the queue pair to ERR itself. [ID.SetQPType] sets types that CreateQP
 // does not make. librdmacm.so.1 (cverbs) is such a program. It takes its events with [Channel.TryNext] after
-// calls of its [Channel.NotifyFunc].
+// calls of its [Channel.NotifyFunc], and polls its completions before it gets Disconnected: [Host.UnreadFunc].
 //
 // # Destroying
 //

@@ -68,7 +68,8 @@ type Event struct {
 	// Context is JoinConfig.Context.
 	Context any
 
-	group *group // MulticastJoin: the group to attach
+	group  *group      // MulticastJoin: the group to attach
+	unread func() bool // Disconnected: completions that came before the event are not polled yet; nil: unknown
 }
 
 // UDParam is struct rdma_ud_param.

@@ -30,6 +30,8 @@ type Host struct {
 	ids    map[*ID]struct{}
 	pds    map[*roce.Device]*roce.PD
 	closed bool
+
+	unread atomic.Pointer[func(*roce.Device, roce.QPN) func() bool] // see UnreadFunc; nil: none
 }
 
 // NewHost makes a host with devices. If several can reach a peer, the host

@@ -9,7 +9,7 @@ import (
 )
 
 // connections is the connection manager of the process.
-var connections = ucma.New(openDevices)
+var connections = ucma.New(openDevices, verbs.Unread)
 
 // openDevices opens all devices that it can: an identifier may be bound to any. If none opens, it returns the
 // first error.

@@ -23,6 +23,7 @@ type Device struct {
 // methods.
 type Manager struct {
 	open    func() ([]Device, error)
+	unread  func(*roce.Device, roce.QPN) func() bool
 	objects handle.Table
 
 	mu      sync.Mutex
@@ -31,8 +32,10 @@ type Manager struct {
 }
 
 // New returns a manager of the devices that open opens. It opens them for the first channel. Like the kernel's,
-// they stay open until the process ends.
-func New(open func() ([]Device, error)) *Manager { return &Manager{open: open} }
+// they stay open until the process ends. unread is the function for [rdmacm.Host.UnreadFunc].
+func New(open func() ([]Device, error), unread func(*roce.Device, roce.QPN) func() bool) *Manager {
+	return &Manager{open: open, unread: unread}
+}
 
 // Host opens the devices, unless they are open, and returns their host. ENODEV: there are none.
 func (m *Manager) Host() (*rdmacm.Host, error) {
@@ -53,6 +56,7 @@ func (m *Manager) Host() (*rdmacm.Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	host.UnreadFunc(m.unread)
 	m.devices, m.host = devices, host
 	return host, nil
 }

@@ -52,7 +52,7 @@ func sides(t *testing.T, addrs ...string) (all []*side) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &side{t: t, Manager: New(func() ([]Device, error) { return []Device{{dev, "roce7"}}, nil })}
+		s := &side{t: t, Manager: New(func() ([]Device, error) { return []Device{{dev, "roce7"}}, nil }, nil)}
 		s.channel = s.newChannel(&s.pending)
 		t.Cleanup(func() {
 			s.host.Close()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -68,6 +69,7 @@ type completionQueue struct {
 	mu   sync.Mutex
 	wcs  [pollBatch]roce.WC // buffer of Poll
 	kept []abi.WC           // completions older than those of cq: see drop
+	gone atomic.Uint64      // completions that the program has polled, or that were dropped
 }
 
 // CreateCQ is ibv_create_cq.
@@ -123,7 +125,9 @@ func PollCQ(cq abi.Handle, out []abi.WC) (int, error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.poll(out), nil
+	n := q.poll(out)
+	q.gone.Add(uint64(n))
+	return n, nil
 }
 
 // poll takes completions with the queue locked.
@@ -162,7 +166,9 @@ func (q *completionQueue) drop(qpn uint32) {
 			break
 		}
 	}
-	q.kept = append(slices.DeleteFunc(all, func(wc abi.WC) bool { return wc.QPN == qpn }), q.kept...)
+	left := slices.DeleteFunc(all, func(wc abi.WC) bool { return wc.QPN == qpn })
+	q.gone.Add(uint64(len(all) - len(left)))
+	q.kept = append(left, q.kept...)
 }
 
 // RequestNotify is ibv_req_notify_cq. It does nothing for a queue without a channel.

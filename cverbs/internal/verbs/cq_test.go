@@ -114,3 +114,49 @@ func TestOverflow(t *testing.T) {
 	_, _, err = CreateCQ(a.ctx, 1, 0, 99, 0)
 	wantErrno(t, "vector", err, syscall.EINVAL)
 }
+
+// Unread: completions that wait count as unread until the program has polled them, also if the completions of another
+// queue pair of the same queue are dropped meanwhile, or those of the queue pair itself.
+func TestUnread(t *testing.T) {
+	a := newEnd(t, device0)
+	a.create(a.config(roce.RC))
+	a.init()
+	other := *a
+	other.create(other.config(roce.RC))
+	other.init()
+	dev, err := Device(a.ctx)
+	ok(t, err)
+	if Unread(dev, 5) != nil {
+		t.Error("a queue pair that nobody made")
+	}
+	for _, e := range []*end{a, &other} {
+		ok(t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateErr)}, uint32(roce.AttrState)))
+	}
+	still := Unread(dev, roce.QPN(a.qpn))
+	if still() {
+		t.Error("nothing waits")
+	}
+	other.recv(1, 0, 8)
+	a.recv(2, 0, 8)
+	if still() {
+		t.Error("these came later")
+	}
+	still = Unread(dev, roce.QPN(a.qpn))
+	ok(t, DestroyQP(other.qp))
+	var wcs [4]abi.WC
+	if !still() {
+		t.Error("the other queue pair's completion was dropped, not that of a")
+	}
+	if n, err := PollCQ(a.cq, wcs[:]); n != 1 || err != nil || wcs[0].ID != 2 || still() {
+		t.Errorf("%d completions, %v; unread %v", n, err, still())
+	}
+	a.recv(3, 0, 8)
+	still = Unread(dev, roce.QPN(a.qpn))
+	if !still() {
+		t.Error("one waits")
+	}
+	ok(t, DestroyQP(a.qp))
+	if still() || Unread(dev, roce.QPN(a.qpn)) != nil {
+		t.Error("the queue pair is destroyed")
+	}
+}

@@ -65,6 +65,7 @@ func CreateQP(ctx abi.Handle, init *abi.QPInit) (h abi.Handle, num uint32, err e
 	if h, err = c.adopt(q); err != nil {
 		return 0, 0, err
 	}
+	queuePairs.Store(place{c.roce, q.qp.Num()}, q)
 	_, caps := q.qp.Query()
 	init.Cap = translate.GrantedCaps(caps)
 	return h, uint32(q.qp.Num()), nil
@@ -154,6 +155,7 @@ func (q *queuePair) close() error {
 	}
 	q.xrcd.leave()
 	q.forget()
+	queuePairs.CompareAndDelete(place{q.ctx.roce, q.qp.Num()}, q)
 	q.ctx.dev.opened.Delete(q.qp)
 	q.dropCompletions()
 	return nil
