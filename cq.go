@@ -203,9 +203,11 @@ func (c *CQ) WaitSolicited(ctx context.Context) error {
 // await blocks until ready returns true: the queue then has a completion for
 // waiters of this kind.
 func (c *CQ) await(ctx context.Context, signal chan struct{}, kind cq.Client, ready func() bool) error {
-	if c.dev.nic.SpinFor(ready) {
+	if c.shard.SpinFor(c.q, ready) {
 		return nil
 	}
+	c.shard.Blocks()
+	defer c.shard.Waited()
 	if c.dev.nic.Lazy() && !ready() {
 		c.dev.nic.SendDeferred()
 	}

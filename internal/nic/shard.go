@@ -64,6 +64,7 @@ type Shard struct {
 	polling polling
 	seat    sync.Mutex // held by the goroutine that sleeps at the port, on a NIC with background goroutines
 	vain    vain       // atomic
+	eager   eager
 
 	dryDrops     uint64    // datagrams to queue pairs without receives, except to groups
 	strangeSince mono.Time // start of the count in strangers
