@@ -75,7 +75,8 @@ type Options struct {
 
 	// Spin is the time that the background goroutine polls before it sleeps. Between
 	// polls it yields to other goroutines and, on a machine with one processor, to other
-	// programs. Polling uses a core for that time and saves a wake-up. 0: [DefaultSpin].
+	// programs. Polling uses a core for that time and saves a wake-up. Instead of it, a goroutine
+	// that waits for completions polls for that time, if it usually waits again soon. 0: [DefaultSpin].
 	Spin time.Duration
 
 	// SleepAtOnce makes the background goroutine sleep as soon as it has no work. Spin

@@ -21,7 +21,8 @@
 //   - a program that posts ([QP.Post]): it transmits on its own goroutine, so that a post
 //     costs no switch;
 //   - a program that polls an empty completion queue in a loop ([Shard.PollEmpty]): the background
-//     goroutine pauses meanwhile;
+//     goroutine pauses meanwhile. A goroutine that waits for completions, and usually waits again
+//     soon, also polls before it blocks ([Shard.SpinFor]);
 //   - a program that polls or waits on a polled device ([NIC.Wait], [Shard.Poll]), which has no
 //     background goroutine.
 //
@@ -34,6 +35,7 @@
 //	shard.go      a shard, and the end of an entry
 //	background.go the goroutine of a shard: when it polls, yields and sleeps
 //	polling.go    programs that poll, for which the background goroutine pauses
+//	eager.go      goroutines that poll before they block, because they usually wait again soon
 //	vain.go       polls without success on a shared processor
 //	gather.go     posts of goroutines that one batch has woken
 //	wait.go       callers that wait, which drive a polled NIC
