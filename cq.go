@@ -203,7 +203,7 @@ func (c *CQ) WaitSolicited(ctx context.Context) error {
 // await blocks until ready returns true: the queue then has a completion for
 // waiters of this kind.
 func (c *CQ) await(ctx context.Context, signal chan struct{}, kind cq.Client, ready func() bool) error {
-	if c.shard.SpinFor(c.q, ready) {
+	if c.dev.nic.SpinFor(ready) || kind == cq.Waiter && c.shard.SpinFor(ctx, c.q, c.done) {
 		return nil
 	}
 	c.shard.Blocks()

@@ -40,6 +40,7 @@ type Socket struct {
 
 	Backlog atomic.Bool   // Recv has packets left that the kernel has already delivered
 	room    atomic.Uint32 // a Room that packets wait for
+	asleep  atomic.Bool   // a goroutine is in Wait
 }
 
 // Room is where a sender waits for room.
@@ -91,8 +92,10 @@ func (s *Socket) Wait(d time.Duration) error {
 		return link.ErrClosed
 	}
 	defer s.Gate.Leave()
+	s.asleep.Store(true) // before it looks at what is left: see Left
+	defer s.asleep.Store(false)
 	switch {
-	case s.Backlog.Load() || s.Reads.Holds() || s.MADs != nil && s.MADs.Backlog.Load():
+	case s.left():
 		d = 0 // still sleep, to take a Wake
 	case s.Awaits() == Crowded && (d < 0 || d > roomTick):
 		d = roomTick
@@ -113,6 +116,19 @@ func (s *Socket) Wait(d time.Duration) error {
 		return link.ErrClosed
 	}
 	return nil
+}
+
+// left reports whether Recv has packets left that the kernel has already delivered.
+func (s *Socket) left() bool {
+	return s.Backlog.Load() || s.MADs != nil && (s.Reads.Holds() || s.MADs.Backlog.Load())
+}
+
+// Left ends a Wait in progress if Recv has packets left. Recv calls it at its end: another goroutine may sleep meanwhile,
+// and the kernel has nothing more to wake it.
+func (s *Socket) Left() {
+	if s.left() && s.asleep.Load() {
+		s.Wake()
+	}
 }
 
 // Wake implements link.Port.

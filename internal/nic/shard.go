@@ -215,14 +215,16 @@ func (s *Shard) TryProgress() {
 // catchUpBatches bounds CatchUp: a stream never ends.
 const catchUpBatches = 8
 
-// CatchUp handles the packets that have arrived at all shards but the first. The first shard has the management
-// datagrams: its caller is about to handle one, and it must not overtake the data that the peer sent before it.
+// CatchUp handles the packets that have arrived at the shards, if there are several. The first shard has the management
+// datagrams: its caller is about to handle one, and it must not overtake the data that the peer sent before it. No lock
+// is held. If the caller is one of the calls of a shard, those that the packets cause are made later.
 func (n *NIC) CatchUp() {
-	for _, s := range n.shards[1:] {
-		for range catchUpBatches {
-			if k, open := s.progress(); k == 0 || !open {
-				break
-			}
+	busy := len(n.shards) > 1
+	for i := 0; busy && i < catchUpBatches; i++ {
+		busy = false
+		for _, s := range n.shards {
+			k, _ := s.progress()
+			busy = busy || k > 0
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (s *Shard) polled(found bool) {
 	}
 	now := s.nic.Now()
 	switch {
-	case now < mono.Time(v.shared.Load()):
+	case v.sharedAt(now):
 		s.nap()
 	case polls >= vainPolls:
 		v.polls.Store(0)
@@ -62,6 +62,9 @@ func (s *Shard) polled(found bool) {
 		v.yielded(now, s.nic.Now())
 	}
 }
+
+// sharedAt reports whether the processor counts as shared.
+func (v *vain) sharedAt(now mono.Time) bool { return now < mono.Time(v.shared.Load()) }
 
 // yielded records a yield from one time to another.
 func (v *vain) yielded(from, to mono.Time) {

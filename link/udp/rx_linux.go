@@ -69,15 +69,17 @@ func (p *Port) Recv(fr []link.Frame) (n int, err error) {
 	if p.Gate.Closed() {
 		return 0, link.ErrClosed
 	}
-	if p.mads == nil {
-		return p.recv(fr)
-	}
-	if p.Reads.DataOnly() {
+	switch {
+	case p.mads == nil:
+		n, err = p.recv(fr)
+	case p.Reads.DataOnly():
 		n, err = p.recv(fr)
 		p.Reads.GotData(n)
-		return n, err
+	default:
+		n, err = p.Reads.Recv(fr, p.recv, p.mads.recv)
 	}
-	return p.Reads.Recv(fr, p.recv, p.mads.recv)
+	p.Left()
+	return n, err
 }
 
 // recv fills fr from the Port's own socket.
