@@ -32,7 +32,8 @@ const (
 	winsInRow  = 8
 
 	// After eagerPolls polls without success it lets other goroutines of the program run, and looks whether the caller
-	// has given up. A program that runs on one processor lets them run after each.
+	// has given up. With one thread it lets them run after each poll; with more threads than processors never, because
+	// Gosched then moves it to another thread, and the others have threads enough.
 	eagerPolls = 32
 )
 
@@ -103,8 +104,11 @@ const (
 // spin polls q until it has completions, as long as that is promising. The caller has locked s.eager.
 func (s *Shard) spin(ctx context.Context, q *cq.CQ, done <-chan struct{}) spun {
 	e, n := &s.eager, s.nic
-	alone := runtime.GOMAXPROCS(0) == 1
-	runtime.Gosched() // goroutines that the program has woken since the last wait
+	threads := runtime.GOMAXPROCS(0)
+	alone, crowded := threads == 1, threads > runtime.NumCPU()
+	if !crowded {
+		runtime.Gosched() // goroutines that the program has woken since the last wait
+	}
 	begin := n.Now()
 	last := begin
 	for polls := 1; ; polls++ {
@@ -123,7 +127,7 @@ func (s *Shard) spin(ctx context.Context, q *cq.CQ, done <-chan struct{}) spun {
 			return spinLeft
 		}
 		last = now
-		if alone || polls%eagerPolls == 0 {
+		if alone || polls%eagerPolls == 0 && !crowded {
 			runtime.Gosched()
 		}
 		now = n.Now()

@@ -26,6 +26,12 @@ const (
 	sharedFirst = 20 * time.Millisecond
 	sharedMost  = time.Second
 
+	// If a program stood still for standstill between two polls without success, the kernel has taken its processor away:
+	// for another program, or because a quota is used up. Polls in vain use up the quota while the peer, which has one, too,
+	// stands still. So the processor then counts as shared for two periods of a quota.
+	standstill   = 5 * time.Millisecond
+	quotaPeriods = 200 * time.Millisecond
+
 	// On a shared processor a poll sleeps if napPolls in a row have found nothing, for napTime at
 	// most, which is shorter than pollGap even if the kernel's timer is late.
 	napPolls = 16
@@ -35,6 +41,7 @@ const (
 // vain is a shard's record of polls that found nothing.
 type vain struct {
 	polls  atomic.Uint32 // in a row
+	looked atomic.Int64  // mono.Time of the last of them at which the clock was read
 	shared atomic.Int64  // mono.Time: the processor counts as shared until then
 	length atomic.Int64  // time.Duration of the present sharing period
 }
@@ -53,6 +60,9 @@ func (s *Shard) polled(found bool) {
 		return
 	}
 	now := s.nic.Now()
+	if last := mono.Time(v.looked.Swap(int64(now))); polls > napPolls && now.Sub(last) >= standstill {
+		v.shared.Store(max(v.shared.Load(), int64(now.Add(quotaPeriods))))
+	}
 	switch {
 	case v.sharedAt(now):
 		s.nap()

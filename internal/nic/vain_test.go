@@ -67,7 +67,7 @@ func TestNap(t *testing.T) {
 			}
 			return len(p.naps)
 		}
-		if got := polls(false, vainPolls-1); got != 0 { // the next one would find out that this machine is shared
+		if got := polls(false, vainPolls-1); got != 0 && s.vain.shared.Load() == 0 { // the next one would find out that this machine is shared
 			t.Errorf("%d naps on a processor that is not known to be shared", got)
 		}
 		s.vain.shared.Store(int64(mono.Never))
@@ -94,5 +94,40 @@ func TestNap(t *testing.T) {
 		if s.asleepUntil != 0 || n.napping.Load() {
 			t.Error("counts as asleep after a nap")
 		}
+	}
+}
+
+// TestStandstill: a program that stood still between two polls without success naps for some time. One that had success
+// meanwhile does not.
+func TestStandstill(t *testing.T) {
+	p := new(sleepPort)
+	n := &NIC{polled: true, driver: make(chan struct{}, 1), epoch: time.Now().Add(-time.Hour)}
+	s := newShard(n, 0, p)
+	n.shards = []*Shard{s}
+	naps := func(before ...bool) int {
+		s.vain.shared.Store(0)
+		s.vain.polls.Store(0)
+		for _, found := range before {
+			s.polled(found)
+		}
+		s.vain.looked.Store(int64(n.Now().Add(-standstill)))
+		p.naps = nil
+		for range napPolls {
+			s.polled(false)
+		}
+		return len(p.naps)
+	}
+	row := make([]bool, napPolls) // without success
+	if got := naps(row...); got != 1 {
+		t.Errorf("%d naps after a standstill, want 1", got)
+	}
+	if left := mono.Time(s.vain.shared.Load()).Sub(n.Now()); left <= 0 || left > quotaPeriods {
+		t.Errorf("it naps for %v more, want %v", left, quotaPeriods)
+	}
+	if got := naps(append(row, true)...); got != 0 {
+		t.Errorf("%d naps of a program that has had work", got)
+	}
+	if got := naps(); got != 0 {
+		t.Errorf("%d naps of a program that has just begun to poll", got)
 	}
 }
