@@ -286,6 +286,7 @@ func (s *Shard) lingeredInVain() {
 // not poll any more.
 func (s *Shard) Waits() {
 	s.polling.polls.Store(0)
+	s.vain.polls.Store(0)
 	if s.polling.paused.Load() {
 		s.polling.resume.Notify()
 	}

@@ -130,4 +130,8 @@ func TestStandstill(t *testing.T) {
 	if got := naps(); got != 0 {
 		t.Errorf("%d naps of a program that has just begun to poll", got)
 	}
+	naps(row...)
+	if s.Waits(); s.vain.polls.Load() != 0 {
+		t.Error("a program that waits still polls")
+	}
 }
