@@ -44,21 +44,27 @@ func TestChannel(t *testing.T) {
 	ok(t, DestroyChannel(ch))
 }
 
+// siblings returns two queue pairs that share a completion queue. Both are in INIT.
+func siblings(t *testing.T) (a, b *end) {
+	a = newEnd(t, device0)
+	other := *a
+	for _, e := range []*end{a, &other} {
+		e.create(e.config(roce.RC))
+		e.init()
+	}
+	return a, &other
+}
+
 // Resetting or destroying a queue pair removes its completions, and no others.
 func TestCompletionsDropped(t *testing.T) {
 	for name, finish := range map[string]func(*end) error{
 		"reset":   func(e *end) error { return ModifyQP(e.qp, &abi.QPAttr{}, uint32(roce.AttrState)) },
 		"destroy": func(e *end) error { return DestroyQP(e.qp) },
 	} {
-		a := newEnd(t, device0)
-		a.create(a.config(roce.RC))
-		a.init()
-		other := *a
-		other.create(other.config(roce.RC))
-		other.init()
+		a, other := siblings(t)
 		fail := func(e *end) { ok(t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateErr)}, uint32(roce.AttrState))) }
 		fail(a)
-		fail(&other)
+		fail(other)
 		for i := range uint64(20) {
 			a.recv(100+i, 0, 8)
 			other.recv(i, 0, 8)
@@ -118,18 +124,13 @@ func TestOverflow(t *testing.T) {
 // Unread: completions that wait count as unread until the program has polled them, also if the completions of another
 // queue pair of the same queue are dropped meanwhile, or those of the queue pair itself.
 func TestUnread(t *testing.T) {
-	a := newEnd(t, device0)
-	a.create(a.config(roce.RC))
-	a.init()
-	other := *a
-	other.create(other.config(roce.RC))
-	other.init()
+	a, other := siblings(t)
 	dev, err := Device(a.ctx)
 	ok(t, err)
 	if Unread(dev, 5) != nil {
 		t.Error("a queue pair that nobody made")
 	}
-	for _, e := range []*end{a, &other} {
+	for _, e := range []*end{a, other} {
 		ok(t, ModifyQP(e.qp, &abi.QPAttr{State: uint32(roce.StateErr)}, uint32(roce.AttrState)))
 	}
 	still := Unread(dev, roce.QPN(a.qpn))
