@@ -127,12 +127,11 @@ func (s *Shard) spin(ctx context.Context, q *cq.CQ, done <-chan struct{}) spun {
 			return spinLeft
 		}
 		last = now
+		sched.Yield()
+		e.offers.yielded(now, n.Now())
 		if alone || polls%eagerPolls == 0 && !crowded {
 			runtime.Gosched()
 		}
-		now = n.Now()
-		sched.Yield()
-		e.offers.yielded(now, n.Now())
 	}
 }
 
