@@ -43,7 +43,7 @@ func TestLuaVersions(t *testing.T) {
 	for _, lua := range []string{"lua5.2", "lua5.4"} {
 		path, err := exec.LookPath(lua)
 		if err != nil {
-			t.Skipf("%s is not installed", lua)
+			t.Skipf("%s is not installed: it is a Debian package", lua)
 		}
 		for _, numbers := range []string{"integer", "float"} {
 			cmd := exec.Command(path, "testdata/stub.lua", plugin, numbers)
