@@ -73,6 +73,11 @@ type Options struct {
 	// poll again, its peers wait until they give up.
 	Lazy bool
 
+	// Collect allows a front end, such as a library for another language, to collect the work requests of a program
+	// that polls, and to post them together with [QP.PostCollected]. It is called when the program polls no more:
+	// the front end then posts what it still has. Nil: none collects. The work requests of programs in Go need no collecting.
+	Collect func()
+
 	// Spin is the time that the background goroutine polls before it sleeps. Between
 	// polls it yields to other goroutines and, on a machine with one processor, to other
 	// programs. Polling uses a core for that time and saves a wake-up. Instead of it, a goroutine
@@ -209,7 +214,7 @@ func newDevice(c Config) (*Device, error) {
 	if at.Shared != nil {
 		d.mem.Divide(at.Shared.Keys())
 	}
-	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: at.Shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy,
+	d.nic, err = nic.New(nic.Config{Ports: c.Ports, Shared: at.Shared, Routes: routes, Membership: c.Membership, VLAN: c.VLAN, Polled: c.Polled, Lazy: c.Lazy, Collect: c.Collect,
 		Spin: spin, Recovery: c.Recovery, Rand: d.rand, Notify: d.notify})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/errs"
@@ -51,15 +52,49 @@ func (q *QP) PostSend(wr *SendWR) error {
 // are queued, it and those after it are not.
 func (q *QP) PostSends(wrs []SendWR) (n int, err error) {
 	err = q.post(len(wrs), func(e *qp.QP) error {
-		for n = range wrs {
-			if err := q.postSend(e, &wrs[n]); err != nil {
-				return inList(n, err)
-			}
-		}
-		n = len(wrs)
-		return nil
+		n, err = q.postSends(e, wrs)
+		return err
 	})
 	return n, err
+}
+
+// postSends posts a list up to the first refused work request.
+func (q *QP) postSends(e *qp.QP, wrs []SendWR) (n int, err error) {
+	for n = range wrs {
+		if err := q.postSend(e, &wrs[n]); err != nil {
+			return n, inList(n, err)
+		}
+	}
+	return len(wrs), nil
+}
+
+// PostCollected is PostSends for a front end that collects work requests, see [Options.Collect]: calls is how many
+// times the program has posted. The front end may collect up to room work requests after
+// that, as the queue will accept them, while the word of [QP.Collecting] is 1.
+func (q *QP) PostCollected(wrs []SendWR, calls int) (n, room int, err error) {
+	if q.target != nil { // which accepts none
+		n, err = q.PostSends(wrs)
+		return n, 0, err
+	}
+	single, err := q.nic.PostCollected(len(wrs), calls, func(e *qp.QP) error {
+		n, err = q.postSends(e, wrs)
+		room = e.SendRoom()
+		return err
+	})
+	if single {
+		room = 0 // the next one should leave at once, too
+	}
+	return n, room, err
+}
+
+// Collecting returns a word that is 1 while a front end may collect work requests for the queue pair. The front end reads
+// the word after it has added one to those it has; if it then is 0, it posts them itself. Nil: it may never collect.
+// The word lives as long as somebody refers to it.
+func (q *QP) Collecting() *atomic.Uint32 {
+	if q.target != nil {
+		return nil
+	}
+	return q.nic.Collecting()
 }
 
 func (q *QP) postSend(e *qp.QP, wr *SendWR) error {

@@ -386,6 +386,14 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return nil
 }
 
+// SendRoom returns how many work requests PostSend accepts before ENOMEM. Outside RTS it returns 0.
+func (q *QP) SendRoom() int {
+	if q.state != RTS {
+		return 0
+	}
+	return q.sq.room()
+}
+
 // setDestination stores the destination of a work request, for service types whose work requests name it.
 func (q *QP) setDestination(w *sendWQE, wr *SendWR) {
 	switch q.typ {

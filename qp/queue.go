@@ -73,6 +73,7 @@ func newSendQueue(n, sge, inline int) sendQueue {
 
 func (q *sendQueue) empty() bool { return q.head == q.tail }
 func (q *sendQueue) full() bool  { return q.tail-q.head >= q.limit }
+func (q *sendQueue) room() int   { return int(q.limit) - int(q.tail-q.head) }
 
 // next returns the slot at the tail. The caller has checked that there is room.
 func (q *sendQueue) next() *sendWQE {

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROCE_ENGINE_ABI 1
+#define ROCE_ENGINE_ABI 2
 
 typedef uint32_t roce_handle;
 
@@ -32,6 +32,9 @@ typedef uint32_t roce_handle;
 struct roce_host {
 	uint32_t abi;      /* ROCE_ENGINE_ABI of the library that loads it */
 	uint32_t instance; /* 0: the first of this process tree, 1 and so on: after a fork */
+	/* Posts the collected work requests of all queue pairs. The engine calls it when the program polls no more. It must not wait
+	 * for a thread that does anything else than post. */
+	void (*hand_over)(void);
 };
 
 struct roce_gid {
@@ -141,6 +144,7 @@ struct roce_qp_init { /* struct ibv_qp_init_attr(_ex) */
 	uint32_t create_flags;   /* enum ibv_qp_create_flags */
 	uint32_t max_send_opaque; /* 0 */
 	uint64_t cookie;         /* comes back in events */
+	const uint32_t *collecting; /* written by create_qp: see post_send; NULL: none may be collected */
 };
 
 struct roce_srq_init {
@@ -232,7 +236,12 @@ struct roce_engine {
 	int (*modify_qp)(roce_handle qp, const struct roce_qp_attr *attr, uint32_t mask); /* enum ibv_qp_attr_mask */
 	int (*query_qp)(roce_handle qp, struct roce_qp_attr *attr, struct roce_caps *caps);
 	int (*destroy_qp)(roce_handle qp);
-	int (*post_send)(roce_handle qp, const struct roce_send_wr *wrs, int n, int *posted);
+	/* A call of post_send costs more than a short SEND. So the library may collect work requests of a program that polls, and post
+	 * them later: up to *room after the last call, which are sure to be accepted, and as long as *collecting of the
+	 * queue pair is 1. It posts them before the next poll_cq, before other work requests of the queue pair, and
+	 * when hand_over is called. calls is how many calls of the program the list stands for: 1, or how many were
+	 * collected. */
+	int (*post_send)(roce_handle qp, const struct roce_send_wr *wrs, int n, int calls, int *posted, int *room);
 	int (*post_recv)(roce_handle qp, const struct roce_recv_wr *wrs, int n, int *posted);
 	int (*attach_mcast)(roce_handle qp, const uint8_t gid[16]);
 	int (*detach_mcast)(roce_handle qp, const uint8_t gid[16]);

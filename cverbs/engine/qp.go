@@ -36,11 +36,11 @@ func roceQueryQP(qp C.roce_handle, attr *C.struct_roce_qp_attr, caps *C.struct_r
 func roceDestroyQP(qp C.roce_handle) C.int { return errnoOf(verbs.DestroyQP(abi.Handle(qp))) }
 
 //export rocePostSend
-func rocePostSend(qp C.roce_handle, wrs *C.const_send_wr, n C.int, posted *C.int) (rc C.int) {
+func rocePostSend(qp C.roce_handle, wrs *C.const_send_wr, n, calls C.int, posted, room *C.int) (rc C.int) {
 	defer caught(&rc)
 	guard()
-	done, err := verbs.PostSend(abi.Handle(qp), list[abi.SendWR](wrs, n))
-	*posted = C.int(done)
+	done, more, err := verbs.PostSend(abi.Handle(qp), list[abi.SendWR](wrs, n), int(calls))
+	*posted, *room = C.int(done), C.int(more)
 	return errnoOf(err)
 }
 

@@ -77,10 +77,13 @@ static const struct roce_engine engine = {
 	.ds = &roce_ds_table,
 };
 
+void (*roce_hand_over)(void); /* for collect.go */
+
 const struct roce_engine *roce_engine(const struct roce_host *host)
 {
 	if (host->abi != ROCE_ENGINE_ABI)
 		return NULL;
+	roce_hand_over = host->hand_over;
 	roce_watch_exit();
 	return &engine;
 }

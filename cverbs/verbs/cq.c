@@ -160,6 +160,7 @@ int roce_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 		return -roce_err(EIO);
 	if (unlikely(n < 0 || (n && !wc)))
 		return -roce_err(EINVAL);
+	roce_doorbell();
 	if (unlikely(cq->extended))
 		return roce_cq_ex_poll(cq, n, wc);
 	return roce_engine_table->poll_cq(ibcq->handle, (struct roce_wc *)wc, n);
@@ -169,5 +170,6 @@ int roce_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	if (unlikely(to_cq(ibcq)->generation != roce_generation))
 		return roce_err(EIO);
+	roce_doorbell();
 	return roce_err(-roce_engine_table->req_notify_cq(ibcq->handle, !!solicited_only));
 }

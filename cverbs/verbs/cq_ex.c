@@ -25,8 +25,10 @@ static void unlock(struct roce_cq *cq)
 static int advance(struct roce_cq *cq)
 {
 	if (cq->next == cq->count) {
-		int n = roce_engine_table->poll_cq(cq->cq.handle, cq->batch, ROCE_CQ_BATCH);
+		int n;
 
+		roce_doorbell();
+		n = roce_engine_table->poll_cq(cq->cq.handle, cq->batch, ROCE_CQ_BATCH);
 		cq->next = cq->count = 0;
 		if (n <= 0)
 			return n ? -n : ENOENT;

@@ -286,8 +286,10 @@ int ibv_close_device(struct ibv_context *context)
 	if (r == EINVAL)
 		return roce_minus1(r);
 	c = to_context(context);
-	if (!r)
+	if (!r) {
+		roce_hand_over_all();
 		r = -roce_engine_table->close(c->handle);
+	}
 	else
 		r = 0; /* opened before a fork: the child has only the memory */
 	if (r)

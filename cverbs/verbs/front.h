@@ -228,6 +228,18 @@ struct roce_xrcd {
 };
 
 struct roce_builder; /* qp_ex.c */
+struct roce_slots;   /* collect.c */
+
+/* The collected work requests of a queue pair. */
+struct roce_collected {
+	const uint32_t *may; /* the engine's word: whether to collect; NULL: never */
+	pthread_mutex_t lock; /* guards what follows */
+	int room;             /* how many more the engine is sure to accept */
+	int count;            /* of used slots */
+	struct roce_slots *slots; /* NULL: none was collected yet */
+	bool listed;
+	struct roce_qp *next;
+};
 
 struct roce_qp {
 	struct ibv_qp_ex ex; /* programs have a pointer to ex.qp_base */
@@ -236,6 +248,7 @@ struct roce_qp {
 	bool gone, sq_sig_all;
 	struct ibv_qp_cap cap;
 	struct roce_builder *builder; /* NULL: the queue pair does not support ibv_wr_* */
+	struct roce_collected collected;
 };
 
 struct roce_ah {
@@ -333,6 +346,29 @@ void roce_qp_ex_free(struct roce_qp *qp);
 int roce_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int roce_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* collect.c */
+extern _Atomic(struct roce_qp *) roce_collecting;
+void roce_collect_init(struct roce_qp *qp, const uint32_t *may);
+/* Collects a work request. false: it cannot be collected, and the caller posts it. */
+bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr);
+/* The calls post_send and bind_mw of the engine, after what was collected; they return an errno. */
+int roce_post(struct roce_qp *qp, const struct roce_send_wr *wrs, int n, int *posted);
+int roce_post_bind(struct roce_qp *qp, const struct roce_send_wr *wr, uint32_t *rkey);
+/* Posts what was collected for a queue pair, which collects nothing until the next call of roce_post. */
+void roce_collect_stop(struct roce_qp *qp);
+/* Posts what was collected for all queue pairs. roce_hand_over does not if another thread is doing so; that thread may
+ * leave what was collected meanwhile. */
+void roce_hand_over(void);
+void roce_hand_over_all(void);
+void roce_collect_forked(void); /* in the child of a fork */
+
+/* Posts what was collected, for a program that polls or is about to wait. */
+static inline void roce_doorbell(void)
+{
+	if (atomic_load_explicit(&roce_collecting, memory_order_relaxed))
+		roce_hand_over();
+}
 
 /* ah.c */
 void roce_from_ah_attr(struct roce_ah_attr *out, const struct ibv_ah_attr *in);

@@ -109,7 +109,7 @@ static void *open_engine(void)
 
 static const struct roce_engine *load(void)
 {
-	struct roce_host host = {.abi = ROCE_ENGINE_ABI, .instance = instance};
+	struct roce_host host = {.abi = ROCE_ENGINE_ABI, .instance = instance, .hand_over = roce_hand_over_all};
 	const struct roce_engine *(*start)(const struct roce_host *);
 	const struct roce_engine *engine = NULL;
 	void *library = engine_path[0] ? open_engine() : NULL;
@@ -180,6 +180,7 @@ static void after_fork_in_child(void)
 		roce_fork_closes_fds();
 	}
 	roce_faults_forked();
+	roce_collect_forked();
 	after_fork();
 }
 

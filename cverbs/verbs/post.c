@@ -119,9 +119,11 @@ int roce_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
 
 	if (unlikely(to_qp(qp)->generation != roce_generation))
 		r = EIO;
+	else if (wr && roce_collect(to_qp(qp), wr))
+		return 0;
 	while (wr && !r) {
 		struct ibv_send_wr *first = wr;
-		int n = 0, posted = 0, sent;
+		int n = 0, posted = 0, refused;
 
 		for (; wr && n < BATCH; wr = wr->next, n++) {
 			r = is_loop(&loop, wr) ? EINVAL : convert_send(&batch[n], wr, qp->qp_type);
@@ -130,11 +132,11 @@ int roce_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
 		}
 		if (!n)
 			break;
-		sent = roce_engine_table->post_send(qp->handle, batch, n, &posted);
-		if (unlikely(sent)) {
+		refused = roce_post(to_qp(qp), batch, n, &posted);
+		if (unlikely(refused)) {
 			for (wr = first; posted > 0; posted--)
 				wr = wr->next;
-			r = -sent;
+			r = refused;
 		}
 	}
 	if (unlikely(r && bad))

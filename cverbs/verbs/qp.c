@@ -92,6 +92,7 @@ static struct roce_qp *new_qp(struct ibv_context *context)
 	qp->ex.qp_base.context = context;
 	pthread_mutex_init(&qp->ex.qp_base.mutex, NULL);
 	pthread_cond_init(&qp->ex.qp_base.cond, NULL);
+	roce_collect_init(qp, NULL);
 	if (!roce_enter(&qp->ex.qp_base, ROCE_QP, context)) {
 		free(qp);
 		return roce_null(ENOMEM);
@@ -102,7 +103,9 @@ static struct roce_qp *new_qp(struct ibv_context *context)
 static void free_qp(struct roce_qp *qp)
 {
 	roce_remove(&qp->ex.qp_base);
+	roce_hand_over_all(); /* so that it is not on the list */
 	roce_qp_ex_free(qp);
+	free(qp->collected.slots);
 	free(qp);
 }
 
@@ -134,6 +137,7 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 		return roce_null(r);
 	}
 	to_cap(&qp->cap, &init.cap);
+	roce_collect_init(qp, init.collecting);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && !roce_qp_ex_init(qp)) {
 		roce_engine_table->destroy_qp(b->handle);
 		free_qp(qp);
@@ -293,7 +297,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		return roce_err(r);
 	roce_faults_check();
 	from_attr(&a, attr);
+	roce_collect_stop(to_qp(qp));
 	r = -roce_engine_table->modify_qp(qp->handle, &a, (uint32_t)mask);
+	roce_collect_stop(to_qp(qp));
 	if (!r && mask & IBV_QP_STATE)
 		qp->state = attr->qp_state;
 	return roce_err(r);
@@ -334,8 +340,10 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	struct roce_acks acks;
 	int r = roce_check(ibqp, ROCE_QP);
 
-	if (!r)
+	if (!r) {
+		roce_collect_stop(qp);
 		r = -roce_engine_table->destroy_qp(ibqp->handle);
+	}
 	if (r)
 		return roce_err(r);
 	acks = (struct roce_acks){&qp->gone, &qp->async_events, &ibqp->events_completed, &ibqp->mutex, &ibqp->cond};

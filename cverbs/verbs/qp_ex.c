@@ -294,7 +294,7 @@ static int post(struct roce_qp *qp)
 		if (wr->flags & IBV_SEND_INLINE)
 			sg->addr += (uintptr_t)b->bytes;
 	}
-	return -roce_engine_table->post_send(qp->ex.qp_base.handle, b->wrs, (int)b->count, &posted);
+	return roce_post(qp, b->wrs, (int)b->count, &posted);
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)

@@ -64,7 +64,7 @@ int roce_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	wr.bind_addr = bind->bind_info.addr;
 	wr.bind_length = bind->bind_info.length;
 	wr.bind_access = bind->bind_info.mw_access_flags;
-	r = -roce_engine_table->bind_mw(qp->handle, &wr, &rkey);
+	r = roce_post_bind(to_qp(qp), &wr, &rkey);
 	if (!r)
 		mw->rkey = rkey;
 	return roce_err(r);

@@ -28,9 +28,10 @@ type Config struct {
 	VLAN       uint16       // 0: none
 	Shared     share.Shared // other processes on the addresses; nil: there are none
 
-	Polled bool          // no background goroutine
-	Lazy   bool          // defers posts
-	Spin   time.Duration // polling time of the background goroutine before it sleeps; less than 0: none
+	Polled  bool          // no background goroutine
+	Lazy    bool          // defers posts
+	Collect func()        // a front end collects work requests, see collect.go; nil: none does
+	Spin    time.Duration // polling time of the background goroutine before it sleeps; less than 0: none
 
 	Recovery qp.Recovery // reaction of queue pairs to losses
 
@@ -53,6 +54,7 @@ type NIC struct {
 	polled   bool
 	recovery qp.Recovery
 	lazy     bool
+	collect  func()
 	spin     time.Duration
 
 	state atomic.Pointer[interfaceState]
@@ -103,7 +105,7 @@ type Event struct {
 // New makes an idle NIC: the caller makes its QP 1, then calls Start. The caller
 // closes the ports if New fails.
 func New(c Config) (*NIC, error) {
-	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, spin: c.Spin, recovery: c.Recovery,
+	n := &NIC{info: c.Ports[0].Info(), routes: c.Routes, vlan: c.VLAN, notify: c.Notify, epoch: time.Now(), polled: c.Polled, lazy: c.Lazy, collect: c.Collect, spin: c.Spin, recovery: c.Recovery,
 		done: make(chan struct{}), drained: notify.New(), driver: make(chan struct{}, 1)}
 	n.state.Store(&interfaceState{n.info.Interface, n.info.MAC, n.info.MTU})
 	n.groups.membership, n.groups.byGID = c.Membership, map[bth.GID]*group{}

@@ -206,9 +206,9 @@ func (s *Shard) called(now mono.Time) {
 // its next call tells whether they have waited for too long.
 func (p *polling) sendsAnyway() { p.awaited = p.handed != mono.Never }
 
-// posted records a post. It reports whether a lazy NIC sends it at once, because the program posts singly.
-func (p *polling) posted() bool {
-	p.posts++
+// posted records posts. It reports whether a lazy NIC sends the post at once, because the program posts singly.
+func (p *polling) posted(calls int) bool {
+	p.posts += calls
 	return p.posts == 1 && p.singles == singlesInRow
 }
 
@@ -305,6 +305,8 @@ func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	if s.polling.polls.Load() < pollsInRow { // the program has not seen that we pause
 		return false
 	}
+	s.letCollect(true)
+	defer s.letCollect(false)
 	timer.Reset(tick)
 	select {
 	case <-timer.C:

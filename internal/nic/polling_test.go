@@ -135,14 +135,14 @@ func TestSinglePosts(t *testing.T) {
 		var p polling
 		for _, n := range test.posts {
 			for range n {
-				p.posted()
+				p.posted(1)
 			}
 			p.foundNothing()
 		}
-		if got := p.posted(); got != test.want {
+		if got := p.posted(1); got != test.want {
 			t.Errorf("%s: sent at once: %t", test.name, got)
 		}
-		if p.posted() {
+		if p.posted(1) {
 			t.Errorf("%s: the second post is sent at once, too", test.name)
 		}
 	}

@@ -151,7 +151,16 @@ func (n *NIC) FindQP(num bth.QPN) *QP { return n.demux.find(num) }
 
 // Post runs f, which posts n work requests, on the engine and sends the resulting packets: the
 // doorbell. It fails with errs.ErrClosed if the queue pair or the NIC is closed.
-func (q *QP) Post(n int, f func(*qp.QP) error) error { return q.shard.post(q, n, f) }
+func (q *QP) Post(n int, f func(*qp.QP) error) error {
+	_, err := q.shard.post(q, n, 1, f)
+	return err
+}
+
+// PostCollected is Post of n work requests that a program has posted with several calls. single tells that a lazy NIC
+// sends them at once, because the program posts singly.
+func (q *QP) PostCollected(n, calls int, f func(*qp.QP) error) (single bool, err error) {
+	return q.shard.post(q, n, calls, f)
+}
 
 // Locked runs f, which may post receives, on the engine under the lock of the shard, if the
 // queue pair exists.

@@ -60,11 +60,12 @@ type Shard struct {
 	inbox  inbox
 	out    share.Outlet // to other processes on the addresses; nil: there are none
 
-	gather  gather
-	polling polling
-	seat    sync.Mutex // held by the goroutine that sleeps at the port, on a NIC with background goroutines
-	vain    vain       // atomic
-	eager   eager
+	gather     gather
+	collecting *collecting // nil: no front end collects
+	polling    polling
+	seat       sync.Mutex // held by the goroutine that sleeps at the port, on a NIC with background goroutines
+	vain       vain       // atomic
+	eager      eager
 
 	dryDrops     uint64    // datagrams to queue pairs without receives, except to groups
 	strangeSince mono.Time // start of the count in strangers
@@ -80,6 +81,9 @@ func newShard(n *NIC, index int, p link.Port) *Shard {
 	if n.shared != nil {
 		s.out = n.shared.NewOut()
 		s.inbox.room = make(chan struct{}, 1)
+	}
+	if n.collect != nil {
+		s.collecting = new(collecting)
 	}
 	s.loop.size = min(n.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
 	return s

@@ -137,14 +137,15 @@ func (s *Shard) defers(now mono.Time) bool {
 	return false
 }
 
-// post runs f, which posts n work requests, on a queue pair's engine and sends the packets that result: the doorbell.
-func (s *Shard) post(q *QP, n int, f func(*qp.QP) error) error {
+// post runs f, which posts n work requests, on a queue pair's engine and sends the packets that result: the doorbell. calls is how
+// many calls of the program these are.
+func (s *Shard) post(q *QP, n, calls int, f func(*qp.QP) error) (single bool, err error) {
 	s.mu.Lock()
 	if s.nic.closed || q.closed {
 		s.mu.Unlock()
-		return errs.ErrClosed
+		return false, errs.ErrClosed
 	}
-	err := f(q.engine)
+	err = f(q.engine)
 	s.touch(q)
 	// A burst of posts of a polling program reads the clock only once: it is shorter than the pause, which ends
 	// within a tick.
@@ -154,14 +155,15 @@ func (s *Shard) post(q *QP, n int, f func(*qp.QP) error) error {
 		s.busyAt = now
 	}
 	s.called(now)
-	gathers, single := s.gathers(now), s.polling.posted()
+	gathers := s.gathers(now)
+	single = s.polling.posted(calls)
 	if (gathers || s.nic.lazy && !single && s.defers(now)) && s.fits(now, n) {
 		s.deferred = true
 		s.conclude(now)
-		return err
+		return single, err
 	}
 	s.finish(now)
-	return err
+	return single, err
 }
 
 // PostAll runs f, which posts to several queue pairs of the shard, and sends the resulting packets

@@ -84,7 +84,7 @@ func TestWrongHandles(t *testing.T) {
 	for _, h := range []abi.Handle{0, e.ctx, e.pd, e.mr, math.MaxUint32} {
 		_, err := PollCQ(h, nil)
 		wantErrno(t, "poll", err, syscall.EINVAL)
-		_, err = PostSend(h, nil)
+		_, _, err = PostSend(h, nil, 1)
 		wantErrno(t, "post", err, syscall.EINVAL)
 		wantErrno(t, "destroy", DestroyQP(h), syscall.EINVAL)
 	}

@@ -24,7 +24,7 @@ func describe() ([]machine.Info, error) {
 
 // postTogether defers the posts of a polling program, so that they are sent together. Most programs post one
 // work request at a time, and poll for completions after they have posted all that they can.
-func postTogether(c *roce.InterfaceConfig) { c.Lazy = true }
+func postTogether(c *roce.InterfaceConfig) { c.Lazy, c.Collect = true, HandOver }
 
 // openDevice opens a device of the list of describe.
 func openDevice(name string) (*machine.Device, error) {

@@ -28,26 +28,26 @@ var (
 	recvBatches = sync.Pool{New: func() any { return new(recvBatch) }}
 )
 
-// PostSend is ibv_post_send of a list. It returns how many work requests it has posted, and the error of the
-// next one.
-func PostSend(qp abi.Handle, wrs []abi.SendWR) (posted int, err error) {
+// PostSend is ibv_post_send of a list, or of work requests that the library has collected from several calls. It
+// returns how many work requests it has posted, how many the library may collect now, and the error of the next one.
+func PostSend(qp abi.Handle, wrs []abi.SendWR, calls int) (posted, room int, err error) {
 	q, err := find[*queuePair](qp)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	b := sendBatches.Get().(*sendBatch)
 	for posted < len(wrs) && err == nil {
 		n := min(len(wrs)-posted, postBatch)
 		var done int
-		done, err = q.postSend(b, wrs[posted:posted+n])
+		done, room, err = q.postSend(b, wrs[posted:posted+n], calls)
 		posted += done
 	}
 	sendBatches.Put(b)
-	return posted, err
+	return posted, room, err
 }
 
 // postSend posts up to postBatch work requests.
-func (q *queuePair) postSend(b *sendBatch, wrs []abi.SendWR) (posted int, err error) {
+func (q *queuePair) postSend(b *sendBatch, wrs []abi.SendWR, calls int) (posted, room int, err error) {
 	b.inline = b.inline[:0]
 	n := 0
 	for ; n < len(wrs); n++ {
@@ -55,21 +55,14 @@ func (q *queuePair) postSend(b *sendBatch, wrs []abi.SendWR) (posted int, err er
 			break
 		}
 	}
-	switch {
-	case n == 1: // the common case
-		if refused := q.qp.PostSend(&b.wrs[0]); refused != nil {
-			n, err = 0, refused
-		}
-	case n > 1:
-		done, refused := q.qp.PostSends(b.wrs[:n])
-		if refused != nil {
+	if n > 0 {
+		var refused error
+		if posted, room, refused = q.qp.PostCollected(b.wrs[:n], calls); refused != nil {
 			err = refused
 		}
-		forgetSends(b.wrs[done:n])
-		n = done
 	}
-	forgetSends(b.wrs[:max(n, 1)])
-	return n, err
+	forgetSends(b.wrs[:min(n+1, len(wrs))])
+	return posted, room, err
 }
 
 // forgetSends clears the pointers of work requests: Go must not keep a pointer to memory of C that may be freed

@@ -38,7 +38,7 @@ func TestInline(t *testing.T) {
 	if got := string(b.mem[:12]); got != "hello, world" {
 		t.Errorf("received %q", got)
 	}
-	n, err := PostSend(a.qp, []abi.SendWR{{Opcode: uint32(roce.Send), SG: a.sge(0, 1000), NumSGE: 1, Flags: 8}})
+	n, _, err := PostSend(a.qp, []abi.SendWR{{Opcode: uint32(roce.Send), SG: a.sge(0, 1000), NumSGE: 1, Flags: 8}}, 1)
 	if n != 0 {
 		t.Error("more inline data than the queue pair has room for is posted")
 	}
@@ -109,7 +109,7 @@ func TestBadWR(t *testing.T) {
 			for _, at := range []int{0, 1, 3} {
 				wrs := []abi.SendWR{good, good, good, good}
 				test.change(&wrs[at])
-				n, err := PostSend(a.qp, wrs)
+				n, _, err := PostSend(a.qp, wrs, 1)
 				if n != at {
 					t.Errorf("posts %d, want %d", n, at)
 				}
@@ -124,7 +124,7 @@ func TestBadWR(t *testing.T) {
 	for i := range wrs {
 		wrs[i] = good
 	}
-	n, err := PostSend(a.qp, wrs)
+	n, _, err := PostSend(a.qp, wrs, 1)
 	if n < 64 || n == len(wrs) {
 		t.Errorf("posts %d of %d", n, len(wrs))
 	}
@@ -178,7 +178,7 @@ func TestDatagrams(t *testing.T) {
 	wantErrno(t, "close domain of a handle", DeallocPD(a.pd), syscall.EBUSY)
 	ok(t, DestroyAH(ah))
 	wantErrno(t, "again", DestroyAH(ah), syscall.EINVAL)
-	_, err := PostSend(a.qp, []abi.SendWR{wr})
+	_, _, err := PostSend(a.qp, []abi.SendWR{wr}, 1)
 	wantErrno(t, "dead handle", err, syscall.EINVAL)
 	to.IsGlobal = 0
 	_, err = CreateAH(a.pd, &to)
@@ -197,7 +197,7 @@ func TestAllocations(t *testing.T) {
 			Flags: uint32(roce.Signaled) | uint32(i%2)*8}
 	}
 	rounds := func() {
-		if n, err := PostSend(a.qp, wrs); n != len(wrs) || err != nil {
+		if n, _, err := PostSend(a.qp, wrs, 1); n != len(wrs) || err != nil {
 			t.Fatal(n, err)
 		}
 		var wcs [8]abi.WC

@@ -183,7 +183,7 @@ func (e *end) sge(off, n int) *abi.SGE {
 func (e *end) send(wr abi.SendWR) {
 	e.t.Helper()
 	wr.Flags |= uint32(roce.Signaled)
-	if n, err := PostSend(e.qp, []abi.SendWR{wr}); n != 1 || err != nil {
+	if n, _, err := PostSend(e.qp, []abi.SendWR{wr}, 1); n != 1 || err != nil {
 		e.t.Fatalf("PostSend = %d, %v", n, err)
 	}
 }

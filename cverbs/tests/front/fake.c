@@ -324,9 +324,16 @@ static int post_recv(roce_handle h, const struct roce_recv_wr *wrs, int n, int *
 	return post_recvs(check(h, QP), wrs, n, posted);
 }
 
-static int post_send(roce_handle h, const struct roce_send_wr *wrs, int n, int *posted)
+static int post_send(roce_handle h, const struct roce_send_wr *wrs, int n, int calls, int *posted, int *room)
 {
-	int r = take(check(h, QP), n, posted);
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	int r;
+
+	pthread_mutex_lock(&lock);
+	r = take(check(h, QP), n, posted);
+	if (state.calls)
+		state.program_calls[state.calls - 1] = calls;
+	*room = state.room;
 
 	for (int i = 0; i < *posted; i++) {
 		int at = state.sends++;
@@ -337,6 +344,7 @@ static int post_send(roce_handle h, const struct roce_send_wr *wrs, int n, int *
 		if (wrs[i].num_sge && wrs[i].flags & 8)
 			memcpy(state.inline_data[at], (void *)(uintptr_t)wrs[i].sg[0].addr, wrs[i].sg[0].length);
 	}
+	pthread_mutex_unlock(&lock);
 	return r;
 }
 
@@ -356,6 +364,7 @@ static int create_qp(roce_handle ctx, struct roce_qp_init *init, roce_handle *ou
 	if (check(ctx, CONTEXT) || (init->send_cq && check(init->send_cq, CQ)))
 		return -EINVAL;
 	init->cap = (struct roce_caps){64, 64, 4, 4, 60};
+	init->collecting = &state.collecting;
 	state.qp_cookie = init->cookie;
 	*qpn = 0x11;
 	return make(QP, out);
@@ -462,6 +471,7 @@ static void *sleep_for_ever(void *unused)
 const struct roce_engine *roce_engine(const struct roce_host *h)
 {
 	host = *h;
+	state.hand_over = h->hand_over;
 	if (host.abi != ROCE_ENGINE_ABI)
 		return NULL;
 	return pthread_create(&thread, NULL, sleep_for_ever, NULL) ? NULL : &table;

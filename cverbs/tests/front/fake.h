@@ -13,7 +13,9 @@ struct fake {
 	struct roce_sge first_sge[FAKE_WRS]; /* a copy for each: the program owns the array */
 	uint8_t inline_data[FAKE_WRS][64];
 	struct roce_recv_wr received[FAKE_WRS];
-	int sends, recvs, calls, batch[FAKE_WRS];
+	int sends, recvs, calls, batch[FAKE_WRS], program_calls[FAKE_WRS];
+	uint32_t collecting; /* of all queue pairs */
+	void (*hand_over)(void); /* of the library */
 	int room; /* how many requests post_send and post_recv take before -ENOMEM */
 
 	struct roce_wc wcs[FAKE_WRS]; /* the results of poll_cq */

@@ -1,0 +1,200 @@
+package scenario_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/goroce/roce"
+)
+
+// collector is a front end that collects the posts of a program on b.
+type collector struct {
+	*program
+	word *atomic.Uint32
+
+	mu   sync.Mutex
+	kept []roce.SendWR
+	room int
+	rang int    // how often Options.Collect was called
+	last uint32 // the word at the last of these calls
+}
+
+func newCollector(t *testing.T) *collector {
+	n := newNetwork(t)
+	c := n.config("10.0.0.2")
+	f := &collector{}
+	c.Lazy, c.Collect = true, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.rang, f.last = f.rang+1, f.word.Load()
+		f.handOver()
+	}
+	p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
+	connect(t, p.a, p.b)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.program, f.word = p, p.b.qp.Collecting()
+	return f
+}
+
+// post collects a SEND of the byte i if it may, and otherwise posts it. It reports whether it was collected.
+func (f *collector) post(i int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.b.buf[i] = byte(i)
+	wr := *f.b.wr(roce.Send, i, 1, nil, 0)
+	if f.word.Load() == 1 && f.room > 0 {
+		f.kept, f.room = append(f.kept, wr), f.room-1
+		return true
+	}
+	f.handOver()
+	f.postNow([]roce.SendWR{wr}, 1)
+	return false
+}
+
+// handOver posts what was collected. The caller has locked f.mu.
+func (f *collector) handOver() {
+	if kept := f.kept; len(kept) > 0 {
+		f.kept = nil
+		f.postNow(kept, len(kept))
+	}
+}
+
+func (f *collector) postNow(wrs []roce.SendWR, calls int) {
+	n, room, err := f.b.qp.PostCollected(wrs, calls)
+	if n != len(wrs) || err != nil {
+		f.t.Errorf("%d of %d posted: %v", n, len(wrs), err)
+	}
+	f.room = room
+}
+
+// left returns how many more posts may be collected.
+func (f *collector) left() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.room
+}
+
+// told returns how often Options.Collect was called, and the word at the last time.
+func (f *collector) told() (rang int, word uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rang, f.last
+}
+
+// poll is a poll of the program, which hands over first.
+func (f *collector) poll(wcs []roce.WC) int {
+	f.mu.Lock()
+	f.handOver()
+	f.mu.Unlock()
+	return f.b.cq.Poll(wcs)
+}
+
+// polls polls until the program counts as polling, and the background goroutine pauses.
+func (f *collector) polls() {
+	var wcs [8]roce.WC
+	for range 50 {
+		f.poll(wcs[:])
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// got waits for the SEND of byte i at a.
+func (f *collector) got(i int) {
+	f.t.Helper()
+	if wc := f.a.wait(); wc.ByteLen != 1 || f.a.buf[i] != byte(i) {
+		f.t.Errorf("message %d: %v, byte %d", i, wc, f.a.buf[i])
+	}
+}
+
+// A program that polls posts many times between two polls: posts are collected, and arrive in order.
+func TestCollect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newCollector(t)
+		if f.word.Load() != 0 {
+			t.Error("it may collect before the program polls")
+		}
+		for i := range 200 {
+			f.a.recv(i, 1)
+		}
+		collected := 0
+		for i := range 200 {
+			if i%20 == 0 {
+				f.polls()
+			}
+			if f.post(i) {
+				collected++
+			}
+		}
+		f.polls()
+		for i := range 200 {
+			f.got(i)
+		}
+		if collected == 0 { // how many depends on when the background goroutine looks up
+			t.Error("no post was collected")
+		}
+	})
+}
+
+// If the program polls no more, or waits, the front end is told soon, and may collect no more.
+func TestCollectEnds(t *testing.T) {
+	const soon = 3 * time.Millisecond // the gap after which it polls no more, and a tick
+	for _, waits := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			f := newCollector(t)
+			for i := range 3 {
+				f.a.recv(i, 1)
+			}
+			f.polls()
+			if f.word.Load() != 1 || f.post(0) || !f.post(1) {
+				t.Fatal("the program polls, and cannot collect")
+			}
+			before, _ := f.told()
+			began := time.Now()
+			if waits {
+				go f.b.cq.Wait(t.Context())
+			}
+			f.got(0)
+			f.got(1)
+			if d := time.Since(began); d > soon {
+				t.Errorf("waits: %t: a collected post left after %v", waits, d)
+			}
+			if rang, word := f.told(); rang == before || word != 0 {
+				t.Errorf("waits: %t: told %d times, when the word was %d", waits, rang-before, word)
+			}
+			if f.word.Load() != 0 || f.post(2) {
+				t.Errorf("waits: %t: it still collects", waits)
+			}
+			f.got(2)
+		})
+	}
+}
+
+// Room is what the queue accepts; a program that posts singly gets none, and its posts leave at once.
+func TestCollectRoom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newCollector(t)
+		for i := range 100 {
+			f.a.recv(i, 1)
+		}
+		f.polls()
+		f.post(0)
+		_, caps := f.b.qp.Query()
+		if room := f.left(); room != caps.MaxSendWR-1 {
+			t.Errorf("room %d after a first post to a queue of %d", room, caps.MaxSendWR)
+		}
+		for i := 1; i < 100; i++ {
+			f.post(i)
+			f.polls()
+		}
+		if room := f.left(); room != 0 {
+			t.Errorf("a program that posts singly may collect %d", room)
+		}
+		check(t, f.b.qp.Modify(&roce.Attr{State: roce.StateErr}, roce.AttrState))
+		if _, room, err := f.b.qp.PostCollected([]roce.SendWR{*f.b.wr(roce.Send, 0, 1, nil, 0)}, 2); room != 0 || err != nil {
+			t.Errorf("room %d in ERR: %v", room, err)
+		}
+	})
+}
