@@ -303,12 +303,22 @@ func (s *Side) awaitUsable() error {
 	return nil
 }
 
-// awaitRunning waits until the kernel has noticed the carrier. Before that it silently drops packets in the queueing
-// discipline.
+// AwaitCarrier waits until the interface has a carrier and the kernel has noticed it: see awaitRunning.
+func (s *Side) AwaitCarrier(t testing.TB) {
+	t.Helper()
+	if err := s.awaitRunning(); err != nil {
+		t.Fatalf("netlab: %v", err)
+	}
+}
+
+// awaitRunning waits until the driver has reported the carrier (IFF_LOWER_UP) and the kernel has noticed it (IFF_RUNNING).
+// Before that the kernel silently drops packets in the queueing discipline. IFF_RUNNING alone may be old: the kernel
+// notices a change up to a second later.
 func (s *Side) awaitRunning() error {
+	const both = unix.IFF_LOWER_UP | unix.IFF_RUNNING
 	return await(func() (bool, error) {
 		l, err := s.nl.LinkByName(s.Interface)
-		return err == nil && l.Attrs().RawFlags&unix.IFF_RUNNING != 0, fmt.Errorf("%s has no carrier (%v)", s.Interface, err)
+		return err == nil && l.Attrs().RawFlags&both == both, fmt.Errorf("%s has no carrier (%v)", s.Interface, err)
 	})
 }
 
