@@ -99,6 +99,7 @@ type card struct {
 	info   link.Info // without Mode
 	queues int       // receive queues, including those that the driver has added for the program
 	added  bool      // the driver has added queues
+	fill   int       // frames that the kernel gets for each queue
 	ctl    int       // a socket for ioctls
 	way    way
 
@@ -144,6 +145,7 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	}
 	c.limitMTU()
 	g := c.geometry()
+	c.fill = c.fillFor()
 	slots := make([]int, n) // of each Port
 	total := 0
 	for i := range slots {
@@ -225,7 +227,16 @@ func (c *card) share(i, n int) (queues []int) {
 // ever lacks one: the frames in the Fill and RX rings, those in the TX ring and
 // in transmission, and those in the queue before the TX ring.
 func (c *card) slots(queues []int) int {
-	return c.cfg.RingSize*(len(queues)+2) + queueLen(c.cfg.RingSize) + 1
+	return c.fill*len(queues) + 2*c.cfg.RingSize + queueLen(c.cfg.RingSize) + 1
+}
+
+// fillFor returns how many frames the kernel gets for each queue.
+func (c *card) fillFor() int {
+	if c.cfg.Copy || c.cfg.Generic || c.added {
+		return c.cfg.RingSize // no zero copy
+	}
+	name := c.info.Interface
+	return xsk.FillFor(c.cfg.RingSize, ethtool.RXRing(c.ctl, name), ethtool.Driver(c.ctl, name))
 }
 
 // queueLen is the largest number of frames that send passes to the kernel at
@@ -314,7 +325,7 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	}
 	for i, q := range p.queues {
 		n := c.cfg.RingSize
-		z := xsk.Sizes{Fill: n, RX: n, Completion: n}
+		z := xsk.Sizes{Fill: xsk.RingFor(c.fill), RX: n, Completion: n}
 		if i == 0 {
 			z.TX = n
 		}
@@ -326,7 +337,7 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 		if first == nil {
 			first = s
 		}
-		for range n {
+		for range c.fill {
 			addr, _ := p.tx.pool.Get(xsk.Filling)
 			s.Fill.Put(addr)
 		}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -182,4 +184,61 @@ func TestSpareQueues(t *testing.T) {
 	}
 	sizes(t, pa, pb, path(t, a, b, false, 0), 1500)
 	sizes(t, pb, pa, path(t, b, a, true, 0), 1500)
+}
+
+// TestSlowReceiver: no packet arrives twice or changed at a Port that is read too seldom, so that the card runs out of frames at
+// every entry of its ring. With igb this needs more frames than elsewhere: see xsk.FillFor.
+func TestSlowReceiver(t *testing.T) {
+	netlab.NeedCards(t)
+	for _, size := range []int{64, 512} {
+		t.Run(fmt.Sprintf("rings of %d", size), func(t *testing.T) {
+			a, b := netlab.Pair(t, netlab.Config{})
+			from, to := start(t, a, Config{}), start(t, b, Config{RingSize: size})
+			way := path(t, a, b, false, 0)
+			fr := make([]link.Frame, link.Batch)
+			seen := make(map[bth.PSN]bool)
+			sent := 0
+			for range 12 {
+				for range 2000 { // more than the rings of both sides and of the card have together
+					for !linktest.Put(from, way, bth.PSN(sent), nil) {
+						if err := from.Wait(time.Millisecond); err != nil {
+							t.Fatal(err)
+						}
+					}
+					from.Commit()
+					sent++
+				}
+				if err := from.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				for quiet := 0; quiet < 3; {
+					n, err := to.Recv(fr)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, f := range fr[:n] {
+						psn, _ := linktest.Check(t, frame.LayoutEthernet, f)
+						if seen[psn] {
+							t.Fatalf("PSN %v arrives twice, after %d of %d packets; receiver %+v", psn, len(seen), sent, to.Stats())
+						}
+						seen[psn] = true
+					}
+					if quiet++; n > 0 {
+						quiet = 0
+					} else if err := to.Wait(20 * time.Millisecond); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if len(seen) < 12*size {
+				t.Errorf("%d of %d packets arrived, want more than %d; receiver %+v", len(seen), sent, 12*size, to.Stats())
+			}
+			// The card still works.
+			linktest.Send(t, from, way, bth.PSN(sent), nil)
+			from.Flush()
+			if psns, _ := linktest.Collect(t, to, 1); !slices.Contains(psns, bth.PSN(sent)) {
+				t.Errorf("PSN %v arrives, want %d", psns, sent)
+			}
+		})
+	}
 }

@@ -70,6 +70,16 @@ func Queues(fd int, name string) Channels {
 	return Channels{RX: int(value[5] + value[8]), TX: int(value[6] + value[8]), MostRX: int(value[1] + value[4])}
 }
 
+// RXRing returns the number of descriptors in each receive ring of the card; 0 if the driver does not tell.
+func RXRing(fd int, name string) int {
+	const getRings = 0x10
+	value := [9]uint32{getRings} // struct ethtool_ringparam: command, then rx, rx_mini, rx_jumbo and tx twice: the maximum, and in use
+	if ask(fd, name, value[:]) != 0 {
+		return 0
+	}
+	return int(value[5])
+}
+
 // Driver returns the name of the driver, or an empty string if the driver does not tell.
 func Driver(fd int, name string) string {
 	const (

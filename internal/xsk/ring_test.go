@@ -209,6 +209,25 @@ func TestGeometry(t *testing.T) {
 	}
 }
 
+// TestFill: with igb a full RX ring and a reader that holds as many frames leave one for each entry of the card's ring.
+func TestFill(t *testing.T) {
+	for _, test := range []struct {
+		ring, card, frames, fill int
+		driver                   string
+	}{
+		{512, 256, 512, 512, "veth"},
+		{64, 256, 64, 64, "virtio_net"},
+		{512, 256, 1280, 2048, "igb"},
+		{64, 256, 384, 512, "igb"},
+		{128, 256, 512, 512, "igb"},
+		{4096, 4096, 12288, 16384, "igb"},
+	} {
+		if n := FillFor(test.ring, test.card, test.driver); n != test.frames || RingFor(n) != test.fill {
+			t.Errorf("rings of %d and %d on %s: %d frames in a Fill ring of %d, want %d in %d", test.ring, test.card, test.driver, n, RingFor(n), test.frames, test.fill)
+		}
+	}
+}
+
 // TestPool: a slot returns to the pool with the last of its descriptors; Complete refuses an address that the kernel
 // does not have.
 func TestPool(t *testing.T) {

@@ -43,6 +43,24 @@ func GeometryFor(size int, driver string) Geometry {
 	return g
 }
 
+// neverShort lists the drivers that must never lack a frame for an entry of the card's ring with zero copy. If igb gets
+// fewer frames than it asks for when it fills the end of that ring (igb_alloc_rx_buffers_zc), it leaves the length of an old
+// packet in the next entry, takes that for a new packet, and passes on a frame that the kernel does not own.
+var neverShort = []string{"igb"}
+
+// FillFor returns how many frames the kernel gets for one queue. ring is the size of the RX ring, card that of the card's
+// ring. Elsewhere a full RX ring is enough. A driver that must never lack a frame gets one for each entry of the card's ring
+// besides those in the RX ring and those that its reader holds, at most as many.
+func FillFor(ring, card int, driver string) int {
+	if slices.Contains(neverShort, driver) {
+		return card + 2*ring
+	}
+	return ring
+}
+
+// RingFor returns the size of a ring with room for n entries.
+func RingFor(n int) int { return 1 << bits.Len(uint(n-1)) }
+
 // Descs returns the number of descriptors for a frame of n bytes at the beginning of a slot.
 func (g Geometry) Descs(n int) uint32 { return uint32((n + g.Chunk - 1) / g.Chunk) }
 
