@@ -42,7 +42,7 @@ func hostCases() []hostCase {
 		// The xdp driver on the cards, built with the check of the owner of every frame.
 		onCards("contract", "xdp", "^Test(Contract|ZeroCopy|SpareQueues)$/^(native|small_rings|MTU.*)$"),
 		onCards("life", "xdp", "^Test(Reopen|OpenFails|Kill|ForeignProgram|LinkDown|QueuedBeforeDown|SendBeforeCarrier)$/^(|near|netlink.*|bpf_link|[0-9]*)$"),
-		onCards("traffic", "xdp", "^Test(KernelSender|OtherTraffic|BusyPoll|Pieces|InPlace|InPlaceGivenBack)$"),
+		onCards("traffic", "xdp", "^Test(KernelSender|OtherTraffic|BusyPoll|Pieces|InPlace|InPlaceGivenBack|SlowReceiver)$"),
 	}
 }
 
