@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/nic"
@@ -151,6 +152,15 @@ func (c *CQ) Cap() int { return c.q.Cap() }
 
 // Pushed returns how many completions the queue has received, apart from lost ones.
 func (c *CQ) Pushed() uint64 { return c.q.Pushed() }
+
+// Collecting tells a front end whether it may collect work requests of a program that polls: see [CQ.Collecting].
+type Collecting = nic.Collecting
+
+// Collecting returns what tells a front end whether it may collect work requests for the queue pairs of the completion queue; nil
+// without [Options.Collect]. Completion queues of one shard have the same. now is the present time on the clock of its
+// Until. The front end posts what it has collected before each Poll of such a queue, before other work requests of
+// the queue pair, and when the device calls Options.Collect.
+func (c *CQ) Collecting() (in *Collecting, now time.Duration) { return c.shard.Collecting() }
 
 // Poll takes up to len(wcs) completions without waiting and returns their number (ibv_poll_cq). If
 // there are none, Poll first does the pending work of the device: on a polled device always, on

@@ -74,9 +74,10 @@ type Options struct {
 	Lazy bool
 
 	// Collect allows a front end, such as a library for another language, to collect the work requests of a program
-	// that polls, and to post them together with [QP.PostCollected]. It is called when the program polls no more:
-	// the front end then posts what it still has. Nil: none collects. The work requests of programs in Go need no collecting.
-	Collect func()
+	// that polls, and to post them together with [QP.PostCollected]; see [CQ.Collecting]. It is called when the program polls no
+	// more: the front end then posts what it still has for the queue pairs of these completion queues. Nil: none collects. The work
+	// requests of programs in Go need no collecting.
+	Collect func(*Collecting)
 
 	// Spin is the time that the background goroutine polls before it sleeps. Between
 	// polls it yields to other goroutines and, on a machine with one processor, to other

@@ -2,7 +2,6 @@ package roce
 
 import (
 	"strconv"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/goroce/roce/errs"
@@ -70,7 +69,7 @@ func (q *QP) postSends(e *qp.QP, wrs []SendWR) (n int, err error) {
 
 // PostCollected is PostSends for a front end that collects work requests, see [Options.Collect]: calls is how many
 // times the program has posted. The front end may collect up to room work requests after
-// that, as the queue will accept them, while the word of [QP.Collecting] is 1.
+// that, as the queue will accept them, while [CQ.Collecting] of its completion queue allows it.
 func (q *QP) PostCollected(wrs []SendWR, calls int) (n, room int, err error) {
 	if q.target != nil { // which accepts none
 		n, err = q.PostSends(wrs)
@@ -85,16 +84,6 @@ func (q *QP) PostCollected(wrs []SendWR, calls int) (n, room int, err error) {
 		room = 0 // the next one should leave at once, too
 	}
 	return n, room, err
-}
-
-// Collecting returns a word that is 1 while a front end may collect work requests for the queue pair. The front end reads
-// the word after it has added one to those it has; if it then is 0, it posts them itself. Nil: it may never collect.
-// The word lives as long as somebody refers to it.
-func (q *QP) Collecting() *atomic.Uint32 {
-	if q.target != nil {
-		return nil
-	}
-	return q.nic.Collecting()
 }
 
 func (q *QP) postSend(e *qp.QP, wr *SendWR) error {

@@ -4,6 +4,8 @@ package main
 import "C"
 
 import (
+	"unsafe"
+
 	"github.com/goroce/roce/cverbs/internal/abi"
 	"github.com/goroce/roce/cverbs/internal/verbs"
 )
@@ -47,6 +49,13 @@ func roceDestroyCQ(cq C.roce_handle) C.int { return errnoOf(verbs.DestroyCQ(abi.
 //export rocePollCQ
 func rocePollCQ(cq C.roce_handle, wcs *C.struct_roce_wc, n C.int) C.int {
 	return count(verbs.PollCQ(abi.Handle(cq), list[abi.WC](wcs, n)))
+}
+
+//export roceCollecting
+func roceCollecting(cq C.roce_handle, now *C.int64_t) *C.struct_roce_collecting {
+	in, t := verbs.Collecting(abi.Handle(cq))
+	*now = C.int64_t(t)
+	return (*C.struct_roce_collecting)(unsafe.Pointer(in))
 }
 
 //export roceReqNotifyCQ

@@ -28,13 +28,21 @@
 
 typedef uint32_t roce_handle;
 
+/* Tells the library whether it may collect work requests: see post_send. It lives as long as the process. */
+struct roce_collecting {
+	uint32_t on;      /* 1: it may */
+	uint32_t reserved;
+	int64_t until;    /* but not begin after this time, on the clock of collecting() */
+	uint64_t library; /* for the library; 0 at first */
+};
+
 /* Describes the process to an engine when it is loaded. */
 struct roce_host {
 	uint32_t abi;      /* ROCE_ENGINE_ABI of the library that loads it */
 	uint32_t instance; /* 0: the first of this process tree, 1 and so on: after a fork */
-	/* Posts the collected work requests of all queue pairs. The engine calls it when the program polls no more. It must not wait
-	 * for a thread that does anything else than post. */
-	void (*hand_over)(void);
+	/* Posts the work requests that were collected for the queue pairs of a shard; NULL: of all shards. The engine calls it when the
+	 * program polls no more. It may wait only for threads that post to these queue pairs. */
+	void (*hand_over)(struct roce_collecting *shard);
 };
 
 struct roce_gid {
@@ -144,7 +152,6 @@ struct roce_qp_init { /* struct ibv_qp_init_attr(_ex) */
 	uint32_t create_flags;   /* enum ibv_qp_create_flags */
 	uint32_t max_send_opaque; /* 0 */
 	uint64_t cookie;         /* comes back in events */
-	const uint32_t *collecting; /* written by create_qp: see post_send; NULL: none may be collected */
 };
 
 struct roce_srq_init {
@@ -220,6 +227,8 @@ struct roce_engine {
 	int (*destroy_cq)(roce_handle cq);
 	int (*poll_cq)(roce_handle cq, struct roce_wc *wcs, int n); /* how many, or a negative errno */
 	int (*req_notify_cq)(roce_handle cq, int solicited_only);
+	/* The structure for the queue pairs of a completion queue, and the present time in ns; NULL: no work requests may be collected. */
+	struct roce_collecting *(*collecting)(roce_handle cq, int64_t *now);
 
 	/* Shared receive queues and XRC domains. */
 	int (*create_srq)(roce_handle ctx, struct roce_srq_init *init, roce_handle *out, uint32_t *srqn);
@@ -237,9 +246,9 @@ struct roce_engine {
 	int (*query_qp)(roce_handle qp, struct roce_qp_attr *attr, struct roce_caps *caps);
 	int (*destroy_qp)(roce_handle qp);
 	/* A call of post_send costs more than a short SEND. So the library may collect work requests of a program that polls, and post
-	 * them later: up to *room after the last call, which are sure to be accepted, and as long as *collecting of the
-	 * queue pair is 1. It posts them before the next poll_cq, before other work requests of the queue pair, and
-	 * when hand_over is called. calls is how many calls of the program the list stands for: 1, or how many were
+	 * them later: up to *room after the last call, which are sure to be accepted, and as long as collecting of its completion
+	 * queues allows it. It posts them before the next poll_cq of such a queue, before other work requests of the queue pair, and
+	 * when hand_over is called. After it has added one to those it has, it reads `on` again, and posts them if it is 0. calls is how many calls of the program the list stands for: 1, or how many were
 	 * collected. */
 	int (*post_send)(roce_handle qp, const struct roce_send_wr *wrs, int n, int calls, int *posted, int *room);
 	int (*post_recv)(roce_handle qp, const struct roce_recv_wr *wrs, int n, int *posted);

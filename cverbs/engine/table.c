@@ -51,6 +51,7 @@ static const struct roce_engine engine = {
 	.destroy_cq = roceDestroyCQ,
 	.poll_cq = poll_cq,
 	.req_notify_cq = roceReqNotifyCQ,
+	.collecting = roceCollecting,
 
 	.create_srq = roceCreateSRQ,
 	.modify_srq = roceModifySRQ,
@@ -77,7 +78,7 @@ static const struct roce_engine engine = {
 	.ds = &roce_ds_table,
 };
 
-void (*roce_hand_over)(void); /* for collect.go */
+void (*roce_hand_over)(struct roce_collecting *); /* for collect.go */
 
 const struct roce_engine *roce_engine(const struct roce_host *host)
 {

@@ -84,8 +84,6 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ibcq, voi
 
 	if (!r && (!ibcq || !cq_context))
 		r = EINVAL;
-	if (!r)
-		roce_doorbell();
 	do {
 		uint64_t one;
 

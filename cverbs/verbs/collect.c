@@ -1,64 +1,83 @@
 /* collect.c: short work requests of a program that polls are collected, and posted with one call.
  *
  * A call of the engine takes about as long as a short SEND. Most programs post one work request with each call, as
- * many as they can, and then poll. While a program polls, the engine allows to collect (*may). A work request that
- * the engine is sure to accept then stays here until the next poll, until there are ROCE_COLLECTED, or until other
+ * many as they can, and then poll. While a program polls, the engine allows to collect. A work request that
+ * the engine is sure to accept then stays here until the next poll, until there are COLLECTED, or until other
  * work requests of the queue pair are posted. If the program polls no more, the engine forbids to collect, and then
- * calls roce_hand_over_all. Whoever collects reads *may again afterwards, so either of them posts it.
+ * calls roce_hand_over. Whoever collects looks again afterwards whether it was forbidden; so one of the two posts it.
  *
- * A program may call ibv_post_send for a queue pair, poll and destroy others in several threads. Each queue pair has a lock
- * for what it has collected, which is held while it is posted, so that the order stays. Queue pairs that have collected are on
- * a list: anybody adds to it, and who holds `handing` takes all of them. Only a holder of `handing` takes the lock of a
- * queue pair while it holds another one. */
+ * Each queue pair has a lock for what it has collected, which is held while it is posted, so that the order stays. Queue
+ * pairs that have collected are on the list of their shard: anybody adds to it, and who holds `handing` takes all of
+ * them. Both locks may be held for as long as the engine takes, which has a lock for each shard, too; so nothing waits for
+ * another shard. Only a holder of `handing` takes the lock of a queue pair while it holds another lock of this file. */
 #include "front.h"
 
-enum { ROCE_COLLECTED = 32, MAX_LENGTH = 4096 };
+#include <time.h>
+
+enum { COLLECTED = 32, MAX_LENGTH = 4096 };
 
 struct roce_slots {
-	struct roce_send_wr wrs[ROCE_COLLECTED]; /* members that no collected request has stay 0 */
-	struct roce_sge sges[ROCE_COLLECTED];
+	struct roce_send_wr wrs[COLLECTED]; /* members that no collected request has stay 0 */
+	struct roce_sge sges[COLLECTED];
 };
 
-_Atomic(struct roce_qp *) roce_collecting; /* the list */
+static _Atomic(struct roce_shard *) shards; /* they stay for ever, as those of the engine do */
 
-static pthread_mutex_t handing = PTHREAD_MUTEX_INITIALIZER;
+/* ---- whether to collect ---- */
 
-static bool may_collect(const struct roce_qp *qp)
+static int64_t clock_now(void)
 {
-	return __atomic_load_n(qp->collected.may, __ATOMIC_SEQ_CST);
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-void roce_collect_init(struct roce_qp *qp, const uint32_t *may)
+static struct roce_shard *new_shard(struct roce_collecting *engine, int64_t now)
 {
-	static const uint32_t never;
-	enum ibv_qp_type type = qp->ex.qp_base.qp_type;
-	bool can = may && (type == IBV_QPT_RC || type == IBV_QPT_UC) && qp->cap.max_send_sge;
+	struct roce_shard *shard = calloc(1, sizeof *shard);
 
-	pthread_mutex_init(&qp->collected.lock, NULL);
-	qp->collected.may = can ? may : &never;
+	if (!shard)
+		return NULL;
+	shard->engine = engine;
+	shard->clock = now - clock_now();
+	pthread_mutex_init(&shard->handing, NULL);
+	shard->next = shards;
+	shards = shard;
+	return shard;
 }
 
-/* Posts what was collected. The caller holds the lock of the queue pair. A refusal means that the queue pair was destroyed
- * or reset: its requests have no completions then. */
-static void post_collected(struct roce_qp *qp)
+struct roce_shard *roce_shard_of(roce_handle cq)
 {
-	struct roce_collected *c = &qp->collected;
-	int n = c->count, posted;
+	int64_t now;
+	struct roce_collecting *engine = roce_engine_table->collecting(cq, &now);
 
-	if (!n)
-		return;
-	c->count = c->room = 0;
-	roce_engine_table->post_send(qp->ex.qp_base.handle, c->slots->wrs, n, n, &posted, &c->room);
+	if (!engine)
+		return NULL;
+	roce_objects_lock();
+	if (!engine->library)
+		engine->library = (uintptr_t)new_shard(engine, now);
+	roce_objects_unlock();
+	return (struct roce_shard *)(uintptr_t)engine->library;
 }
 
-static void list(struct roce_qp *qp)
+void roce_collect_init(struct roce_qp *qp)
 {
-	if (qp->collected.listed)
-		return;
-	qp->collected.listed = true;
-	qp->collected.next = atomic_load(&roce_collecting);
-	while (!atomic_compare_exchange_weak(&roce_collecting, &qp->collected.next, qp))
-		;
+	const struct ibv_qp *b = &qp->ex.qp_base;
+
+	if ((b->qp_type == IBV_QPT_RC || b->qp_type == IBV_QPT_UC) && qp->cap.max_send_sge)
+		qp->collected.shard = to_cq(b->send_cq)->shard;
+}
+
+static bool allowed(const struct roce_shard *shard)
+{
+	return __atomic_load_n(&shard->engine->on, __ATOMIC_SEQ_CST);
+}
+
+/* The last poll was a short time ago. */
+static bool polls(const struct roce_shard *shard)
+{
+	return clock_now() + shard->clock < __atomic_load_n(&shard->engine->until, __ATOMIC_RELAXED);
 }
 
 static bool is_simple(const struct ibv_send_wr *wr)
@@ -76,6 +95,39 @@ static bool is_simple(const struct ibv_send_wr *wr)
 	}
 }
 
+/* ---- one queue pair ---- */
+
+static void set_room(struct roce_collected *c, int room)
+{
+	__atomic_store_n(&c->room, room, __ATOMIC_RELAXED);
+}
+
+/* Posts what was collected. The caller holds the lock of the queue pair. The engine refuses only what a program posts while it
+ * resets or destroys the queue pair; such requests have no completions. */
+static void post_collected(struct roce_qp *qp)
+{
+	struct roce_collected *c = &qp->collected;
+	int n = c->count, posted, room = 0;
+
+	if (!n)
+		return;
+	c->count = 0;
+	roce_engine_table->post_send(qp->ex.qp_base.handle, c->slots->wrs, n, n, &posted, &room);
+	set_room(c, room);
+}
+
+static void list(struct roce_qp *qp)
+{
+	struct roce_collected *c = &qp->collected;
+
+	if (c->listed)
+		return;
+	c->listed = true;
+	c->next = atomic_load(&c->shard->list);
+	while (!atomic_compare_exchange_weak(&c->shard->list, &c->next, qp))
+		;
+}
+
 bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct roce_collected *c = &qp->collected;
@@ -83,14 +135,14 @@ bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr)
 	struct ibv_send_wr in;
 	struct ibv_sge sge;
 
-	if (!__atomic_load_n(&c->room, __ATOMIC_RELAXED) || !may_collect(qp) || !is_simple(wr))
+	if (!__atomic_load_n(&c->room, __ATOMIC_RELAXED) || !allowed(c->shard) || !is_simple(wr))
 		return false;
 	in = *wr; /* before the lock: the program's memory may be missing */
 	sge = *wr->sg_list;
 	pthread_mutex_lock(&c->lock);
 	if (!c->slots)
 		c->slots = calloc(1, sizeof *c->slots);
-	if (!c->room || !c->slots) {
+	if (!c->room || !c->slots || (!c->count && !polls(c->shard))) {
 		pthread_mutex_unlock(&c->lock);
 		return false;
 	}
@@ -105,14 +157,14 @@ bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr)
 	slot->remote_addr = in.wr.rdma.remote_addr;
 	slot->rkey = in.wr.rdma.rkey;
 	c->count++;
-	c->room--;
-	if (c->count == ROCE_COLLECTED)
+	set_room(c, c->room - 1);
+	if (c->count == COLLECTED)
 		post_collected(qp);
 	else
 		list(qp);
 	pthread_mutex_unlock(&c->lock);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (unlikely(!may_collect(qp)))
+	if (unlikely(!allowed(c->shard)))
 		roce_collect_stop(qp);
 	return true;
 }
@@ -120,12 +172,12 @@ bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr)
 int roce_post(struct roce_qp *qp, const struct roce_send_wr *wrs, int n, int *posted)
 {
 	struct roce_collected *c = &qp->collected;
-	int r;
+	int r, room = 0;
 
 	pthread_mutex_lock(&c->lock);
 	post_collected(qp);
-	c->room = 0;
-	r = -roce_engine_table->post_send(qp->ex.qp_base.handle, wrs, n, 1, posted, &c->room);
+	r = -roce_engine_table->post_send(qp->ex.qp_base.handle, wrs, n, 1, posted, &room);
+	set_room(c, c->shard ? room : 0);
 	pthread_mutex_unlock(&c->lock);
 	return r;
 }
@@ -137,7 +189,7 @@ int roce_post_bind(struct roce_qp *qp, const struct roce_send_wr *wr, uint32_t *
 
 	pthread_mutex_lock(&c->lock);
 	post_collected(qp);
-	c->room = 0;
+	set_room(c, 0);
 	r = -roce_engine_table->bind_mw(qp->ex.qp_base.handle, wr, rkey);
 	pthread_mutex_unlock(&c->lock);
 	return r;
@@ -147,14 +199,16 @@ void roce_collect_stop(struct roce_qp *qp)
 {
 	pthread_mutex_lock(&qp->collected.lock);
 	post_collected(qp);
-	qp->collected.room = 0;
+	set_room(&qp->collected, 0);
 	pthread_mutex_unlock(&qp->collected.lock);
 }
 
+/* ---- the queue pairs of a shard ---- */
+
 /* The caller holds `handing`. */
-static void hand_over(void)
+static void hand_over(struct roce_shard *shard)
 {
-	struct roce_qp *qp = atomic_exchange(&roce_collecting, NULL), *next;
+	struct roce_qp *qp = atomic_exchange(&shard->list, NULL), *next;
 
 	for (; qp; qp = next) {
 		pthread_mutex_lock(&qp->collected.lock);
@@ -165,23 +219,40 @@ static void hand_over(void)
 	}
 }
 
-void roce_hand_over_all(void)
+static void hand_over_waiting(struct roce_shard *shard)
 {
-	pthread_mutex_lock(&handing);
-	hand_over();
-	pthread_mutex_unlock(&handing);
+	pthread_mutex_lock(&shard->handing);
+	hand_over(shard);
+	pthread_mutex_unlock(&shard->handing);
 }
 
-void roce_hand_over(void)
+void roce_ring_doorbell(struct roce_shard *shard)
 {
-	if (pthread_mutex_trylock(&handing))
+	if (pthread_mutex_trylock(&shard->handing))
 		return;
-	hand_over();
-	pthread_mutex_unlock(&handing);
+	hand_over(shard);
+	pthread_mutex_unlock(&shard->handing);
+}
+
+void roce_collect_end(struct roce_qp *qp)
+{
+	if (qp->collected.shard)
+		hand_over_waiting(qp->collected.shard);
+	free(qp->collected.slots);
+}
+
+void roce_hand_over(struct roce_collecting *engine)
+{
+	if (engine) {
+		if (engine->library)
+			hand_over_waiting((struct roce_shard *)(uintptr_t)engine->library);
+		return;
+	}
+	for (struct roce_shard *shard = shards; shard; shard = shard->next)
+		hand_over_waiting(shard);
 }
 
 void roce_collect_forked(void)
 {
-	pthread_mutex_init(&handing, NULL);
-	atomic_store(&roce_collecting, NULL);
+	shards = NULL;
 }

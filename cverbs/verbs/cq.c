@@ -52,6 +52,7 @@ static struct roce_cq *create(struct ibv_context *context, uint32_t cqe, void *c
 		return roce_null(r);
 	}
 	cq->cq.cqe = (int)got;
+	cq->shard = roce_shard_of(cq->cq.handle);
 	if (channel) {
 		pthread_mutex_lock(&to_channel(channel)->lock);
 		channel->refcnt++;
@@ -160,7 +161,7 @@ int roce_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 		return -roce_err(EIO);
 	if (unlikely(n < 0 || (n && !wc)))
 		return -roce_err(EINVAL);
-	roce_doorbell();
+	roce_doorbell(cq->shard);
 	if (unlikely(cq->extended))
 		return roce_cq_ex_poll(cq, n, wc);
 	return roce_engine_table->poll_cq(ibcq->handle, (struct roce_wc *)wc, n);
@@ -170,6 +171,6 @@ int roce_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	if (unlikely(to_cq(ibcq)->generation != roce_generation))
 		return roce_err(EIO);
-	roce_doorbell();
+	roce_doorbell(to_cq(ibcq)->shard);
 	return roce_err(-roce_engine_table->req_notify_cq(ibcq->handle, !!solicited_only));
 }

@@ -25,10 +25,8 @@ static void unlock(struct roce_cq *cq)
 static int advance(struct roce_cq *cq)
 {
 	if (cq->next == cq->count) {
-		int n;
+		int n = roce_engine_table->poll_cq(cq->cq.handle, cq->batch, ROCE_CQ_BATCH);
 
-		roce_doorbell();
-		n = roce_engine_table->poll_cq(cq->cq.handle, cq->batch, ROCE_CQ_BATCH);
 		cq->next = cq->count = 0;
 		if (n <= 0)
 			return n ? -n : ENOENT;
@@ -48,6 +46,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EIO;
 	if (unlikely(attr && attr->comp_mask))
 		return EINVAL;
+	roce_doorbell(cq->shard);
 	lock(cq);
 	r = advance(cq);
 	if (r)

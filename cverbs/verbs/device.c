@@ -287,7 +287,7 @@ int ibv_close_device(struct ibv_context *context)
 		return roce_minus1(r);
 	c = to_context(context);
 	if (!r) {
-		roce_hand_over_all();
+		roce_each_qp(context, roce_collect_stop);
 		r = -roce_engine_table->close(c->handle);
 	}
 	else

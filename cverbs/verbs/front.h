@@ -75,6 +75,8 @@ void roce_faults_forked(void);
 
 /* ---- objects.c: which pointers are objects ---- */
 
+struct roce_qp;
+
 enum roce_kind {
 	ROCE_ANY,
 	ROCE_CONTEXT,
@@ -104,6 +106,8 @@ int roce_check(const void *object, enum roce_kind kind);
 int roce_check_in(const struct ibv_context *context, const void *object, enum roce_kind kind);
 /* Like roce_check without the generation: calls that acknowledge and free need no engine. */
 bool roce_known(const void *object, enum roce_kind kind);
+/* Calls f for each queue pair of a context. f must not look up objects. */
+void roce_each_qp(const struct ibv_context *context, void (*f)(struct roce_qp *qp));
 void roce_objects_lock(void); /* around fork */
 void roce_objects_unlock(void);
 
@@ -205,6 +209,7 @@ struct roce_cq {
 	};
 	uint32_t generation;
 	bool extended, shared; /* made by ibv_create_cq_ex; shared by threads */
+	struct roce_shard *shard;
 	/* Guarded by the locks of channel and context: the events that the program got, and whether the queue is
 	 * being destroyed, so that no more come. */
 	uint32_t comp_events, async_events;
@@ -230,15 +235,24 @@ struct roce_xrcd {
 struct roce_builder; /* qp_ex.c */
 struct roce_slots;   /* collect.c */
 
+/* Queue pairs of one shard of the engine that have collected work requests. */
+struct roce_shard {
+	struct roce_collecting *engine; /* whether they may */
+	int64_t clock;                  /* the engine's clock less CLOCK_MONOTONIC, in ns */
+	_Atomic(struct roce_qp *) list;
+	pthread_mutex_t handing;
+	struct roce_shard *next; /* of all */
+};
+
 /* The collected work requests of a queue pair. */
 struct roce_collected {
-	const uint32_t *may; /* the engine's word: whether to collect; NULL: never */
-	pthread_mutex_t lock; /* guards what follows */
-	int room;             /* how many more the engine is sure to accept */
-	int count;            /* of used slots */
+	struct roce_shard *shard; /* NULL: it collects none */
+	pthread_mutex_t lock;     /* guards what follows */
+	int room;                 /* how many more the engine is sure to accept; also read without the lock */
+	int count;                /* of used slots */
 	struct roce_slots *slots; /* NULL: none was collected yet */
 	bool listed;
-	struct roce_qp *next;
+	struct roce_qp *next; /* on the list */
 };
 
 struct roce_qp {
@@ -348,8 +362,9 @@ int roce_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* collect.c */
-extern _Atomic(struct roce_qp *) roce_collecting;
-void roce_collect_init(struct roce_qp *qp, const uint32_t *may);
+/* The shard of a completion queue; NULL: its queue pairs collect nothing. */
+struct roce_shard *roce_shard_of(roce_handle cq);
+void roce_collect_init(struct roce_qp *qp);
 /* Collects a work request. false: it cannot be collected, and the caller posts it. */
 bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr);
 /* The calls post_send and bind_mw of the engine, after what was collected; they return an errno. */
@@ -357,18 +372,18 @@ int roce_post(struct roce_qp *qp, const struct roce_send_wr *wrs, int n, int *po
 int roce_post_bind(struct roce_qp *qp, const struct roce_send_wr *wr, uint32_t *rkey);
 /* Posts what was collected for a queue pair, which collects nothing until the next call of roce_post. */
 void roce_collect_stop(struct roce_qp *qp);
-/* Posts what was collected for all queue pairs. roce_hand_over does not if another thread is doing so; that thread may
- * leave what was collected meanwhile. */
-void roce_hand_over(void);
-void roce_hand_over_all(void);
-void roce_collect_forked(void); /* in the child of a fork */
-
-/* Posts what was collected, for a program that polls or is about to wait. */
-static inline void roce_doorbell(void)
+/* Takes a queue pair that is destroyed off the list. */
+void roce_collect_end(struct roce_qp *qp);
+/* Posts what was collected for the queue pairs of a shard. roce_doorbell does not if another thread is doing so: it is for a program
+ * that polls or is about to wait. */
+void roce_ring_doorbell(struct roce_shard *shard);
+static inline void roce_doorbell(struct roce_shard *shard)
 {
-	if (atomic_load_explicit(&roce_collecting, memory_order_relaxed))
-		roce_hand_over();
+	if (shard && atomic_load_explicit(&shard->list, memory_order_relaxed))
+		roce_ring_doorbell(shard);
 }
+void roce_hand_over(struct roce_collecting *engine); /* of struct roce_host */
+void roce_collect_forked(void); /* in the child of a fork: what the parent has collected is the parent's */
 
 /* ah.c */
 void roce_from_ah_attr(struct roce_ah_attr *out, const struct ibv_ah_attr *in);

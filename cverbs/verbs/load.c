@@ -109,7 +109,7 @@ static void *open_engine(void)
 
 static const struct roce_engine *load(void)
 {
-	struct roce_host host = {.abi = ROCE_ENGINE_ABI, .instance = instance, .hand_over = roce_hand_over_all};
+	struct roce_host host = {.abi = ROCE_ENGINE_ABI, .instance = instance, .hand_over = roce_hand_over};
 	const struct roce_engine *(*start)(const struct roce_host *);
 	const struct roce_engine *engine = NULL;
 	void *library = engine_path[0] ? open_engine() : NULL;

@@ -92,7 +92,7 @@ static struct roce_qp *new_qp(struct ibv_context *context)
 	qp->ex.qp_base.context = context;
 	pthread_mutex_init(&qp->ex.qp_base.mutex, NULL);
 	pthread_cond_init(&qp->ex.qp_base.cond, NULL);
-	roce_collect_init(qp, NULL);
+	pthread_mutex_init(&qp->collected.lock, NULL);
 	if (!roce_enter(&qp->ex.qp_base, ROCE_QP, context)) {
 		free(qp);
 		return roce_null(ENOMEM);
@@ -103,9 +103,8 @@ static struct roce_qp *new_qp(struct ibv_context *context)
 static void free_qp(struct roce_qp *qp)
 {
 	roce_remove(&qp->ex.qp_base);
-	roce_hand_over_all(); /* so that it is not on the list */
+	roce_collect_end(qp);
 	roce_qp_ex_free(qp);
-	free(qp->collected.slots);
 	free(qp);
 }
 
@@ -137,7 +136,7 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 		return roce_null(r);
 	}
 	to_cap(&qp->cap, &init.cap);
-	roce_collect_init(qp, init.collecting);
+	roce_collect_init(qp);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && !roce_qp_ex_init(qp)) {
 		roce_engine_table->destroy_qp(b->handle);
 		free_qp(qp);

@@ -28,10 +28,10 @@ type Config struct {
 	VLAN       uint16       // 0: none
 	Shared     share.Shared // other processes on the addresses; nil: there are none
 
-	Polled  bool          // no background goroutine
-	Lazy    bool          // defers posts
-	Collect func()        // a front end collects work requests, see collect.go; nil: none does
-	Spin    time.Duration // polling time of the background goroutine before it sleeps; less than 0: none
+	Polled  bool              // no background goroutine
+	Lazy    bool              // defers posts
+	Collect func(*Collecting) // a front end collects work requests, see collect.go; nil: none does
+	Spin    time.Duration     // polling time of the background goroutine before it sleeps; less than 0: none
 
 	Recovery qp.Recovery // reaction of queue pairs to losses
 
@@ -54,7 +54,7 @@ type NIC struct {
 	polled   bool
 	recovery qp.Recovery
 	lazy     bool
-	collect  func()
+	collect  func(*Collecting)
 	spin     time.Duration
 
 	state atomic.Pointer[interfaceState]

@@ -141,6 +141,9 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	if last := s.polling.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
 		s.polling.polls.Store(0)
 	}
+	if s.collecting != nil {
+		s.collecting.Until.Store(int64(now.Add(pollGap)))
+	}
 	if s.polling.polls.Add(1) > 1 && q.Len() == 0 { // a program that is about to wait polls only once
 		s.drive(q, now)
 	}
@@ -287,6 +290,9 @@ func (s *Shard) lingeredInVain() {
 func (s *Shard) Waits() {
 	s.polling.polls.Store(0)
 	s.vain.polls.Store(0)
+	if s.collecting != nil {
+		s.collecting.On.Store(0) // what was collected is posted when the pause ends
+	}
 	if s.polling.paused.Load() {
 		s.polling.resume.Notify()
 	}

@@ -61,7 +61,7 @@ type Shard struct {
 	out    share.Outlet // to other processes on the addresses; nil: there are none
 
 	gather     gather
-	collecting *collecting // nil: no front end collects
+	collecting *Collecting // nil: no front end collects
 	polling    polling
 	seat       sync.Mutex // held by the goroutine that sleeps at the port, on a NIC with background goroutines
 	vain       vain       // atomic
@@ -83,7 +83,7 @@ func newShard(n *NIC, index int, p link.Port) *Shard {
 		s.inbox.room = make(chan struct{}, 1)
 	}
 	if n.collect != nil {
-		s.collecting = new(collecting)
+		s.collecting = new(Collecting)
 	}
 	s.loop.size = min(n.info.MTU+18, maxFrame) // Ethernet header and VLAN tag
 	return s

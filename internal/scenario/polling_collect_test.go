@@ -2,7 +2,6 @@ package scenario_test
 
 import (
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,30 +11,33 @@ import (
 // collector is a front end that collects the posts of a program on b.
 type collector struct {
 	*program
-	word *atomic.Uint32
+	in    *roce.Collecting
+	clock func() int64 // that of in.Until
 
 	mu   sync.Mutex
 	kept []roce.SendWR
 	room int
 	rang int    // how often Options.Collect was called
-	last uint32 // the word at the last of these calls
+	last uint32 // in.On at the last of these calls
 }
 
 func newCollector(t *testing.T) *collector {
 	n := newNetwork(t)
 	c := n.config("10.0.0.2")
 	f := &collector{}
-	c.Lazy, c.Collect = true, func() {
+	c.Lazy, c.Collect = true, func(in *roce.Collecting) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.rang, f.last = f.rang+1, f.word.Load()
+		f.rang, f.last = f.rang+1, in.On.Load()
 		f.handOver()
 	}
 	p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
 	connect(t, p.a, p.b)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.program, f.word = p, p.b.qp.Collecting()
+	in, now := p.b.cq.Collecting()
+	began := time.Now()
+	f.program, f.in, f.clock = p, in, func() int64 { return int64(now + time.Since(began)) }
 	return f
 }
 
@@ -45,7 +47,7 @@ func (f *collector) post(i int) bool {
 	defer f.mu.Unlock()
 	f.b.buf[i] = byte(i)
 	wr := *f.b.wr(roce.Send, i, 1, nil, 0)
-	if f.word.Load() == 1 && f.room > 0 {
+	if f.in.On.Load() == 1 && f.room > 0 && (len(f.kept) > 0 || f.clock() < f.in.Until.Load()) {
 		f.kept, f.room = append(f.kept, wr), f.room-1
 		return true
 	}
@@ -77,8 +79,8 @@ func (f *collector) left() int {
 	return f.room
 }
 
-// told returns how often Options.Collect was called, and the word at the last time.
-func (f *collector) told() (rang int, word uint32) {
+// told returns how often Options.Collect was called, and On at the last time.
+func (f *collector) told() (rang int, on uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.rang, f.last
@@ -113,7 +115,7 @@ func (f *collector) got(i int) {
 func TestCollect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newCollector(t)
-		if f.word.Load() != 0 {
+		if f.in.On.Load() != 0 {
 			t.Error("it may collect before the program polls")
 		}
 		for i := range 200 {
@@ -148,7 +150,7 @@ func TestCollectEnds(t *testing.T) {
 				f.a.recv(i, 1)
 			}
 			f.polls()
-			if f.word.Load() != 1 || f.post(0) || !f.post(1) {
+			if f.in.On.Load() != 1 || f.post(0) || !f.post(1) {
 				t.Fatal("the program polls, and cannot collect")
 			}
 			before, _ := f.told()
@@ -161,10 +163,10 @@ func TestCollectEnds(t *testing.T) {
 			if d := time.Since(began); d > soon {
 				t.Errorf("waits: %t: a collected post left after %v", waits, d)
 			}
-			if rang, word := f.told(); rang == before || word != 0 {
-				t.Errorf("waits: %t: told %d times, when the word was %d", waits, rang-before, word)
+			if rang, on := f.told(); rang == before || on != 0 {
+				t.Errorf("waits: %t: told %d times, when On was %d", waits, rang-before, on)
 			}
-			if f.word.Load() != 0 || f.post(2) {
+			if f.in.On.Load() != 0 || f.post(2) {
 				t.Errorf("waits: %t: it still collects", waits)
 			}
 			f.got(2)
@@ -196,5 +198,48 @@ func TestCollectRoom(t *testing.T) {
 		if _, room, err := f.b.qp.PostCollected([]roce.SendWR{*f.b.wr(roce.Send, 0, 1, nil, 0)}, 2); room != 0 || err != nil {
 			t.Errorf("room %d in ERR: %v", room, err)
 		}
+	})
+}
+
+// A program that has not polled for some time, or that asks for an event, posts at once: its next poll may be far.
+func TestCollectOnlySoonAfterPolls(t *testing.T) {
+	const gap = 250 * time.Microsecond
+	for pause := time.Duration(0); pause < time.Millisecond; pause += 50 * time.Microsecond {
+		bubble(t, func(t *testing.T) {
+			f := newCollector(t)
+			for i := range 2 {
+				f.a.recv(i, 1)
+			}
+			f.polls()
+			f.post(0)
+			f.polls()
+			time.Sleep(pause)
+			began, allowed := time.Now(), f.in.On.Load() == 1
+			collected := f.post(1)
+			if since := pause + 50*time.Microsecond; allowed && collected != (since < gap) {
+				t.Errorf("%v after a poll: collected: %t", since, collected)
+			}
+			f.got(0)
+			f.got(1)
+			if d := time.Since(began); d > 0 && !collected {
+				t.Errorf("a post that was not collected took %v", d)
+			}
+		})
+	}
+	bubble(t, func(t *testing.T) {
+		f := newCollector(t)
+		f.a.recv(0, 1)
+		f.a.recv(1, 1)
+		f.polls()
+		f.post(0)
+		f.polls()
+		channel := ok(f.b.dev.CreateCompChannel())(t)
+		check(t, ok(f.b.dev.CreateCQWith(roce.CQConfig{Entries: 1, Channel: channel}))(t).RequestNotify(false))
+		f.poll(make([]roce.WC, 8))
+		if f.post(1) {
+			t.Error("collected after a request for an event")
+		}
+		f.got(0)
+		f.got(1)
 	})
 }

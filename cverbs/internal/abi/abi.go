@@ -5,10 +5,7 @@
 // Values of enumerations are those of <infiniband/verbs.h>.
 package abi
 
-import (
-	"sync/atomic"
-	"unsafe"
-)
+import "unsafe"
 
 // Handle names an object of the engine: roce_handle. 0 is none.
 type Handle = uint32
@@ -121,7 +118,6 @@ type QPInit struct {
 	Cap                                      Caps
 	Type, SignalAll, CreateFlags, SendOpaque uint32
 	Cookie                                   uint64
-	Collecting                               *atomic.Uint32 // written by CreateQP
 }
 
 // SRQInit is struct roce_srq_init.

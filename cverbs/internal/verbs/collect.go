@@ -3,13 +3,15 @@ package verbs
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/goroce/roce"
+	"github.com/goroce/roce/cverbs/internal/abi"
 )
 
-// HandOver makes the library for C post the work requests that it has collected (hand_over of struct roce_host). Nil: it
-// collects none.
-var HandOver func()
+// HandOver makes the library for C post the work requests that it has collected for the queue pairs of a shard, or with nil for all
+// (hand_over of struct roce_host). Nil: it collects none.
+var HandOver func(*roce.Collecting)
 
 // exitPatience is how long the exit of the process waits for collected work requests: exit may have interrupted a thread that
 // posts, so that the library waits for ever.
@@ -22,7 +24,7 @@ func postCollected() {
 	}
 	done := make(chan struct{})
 	go func() {
-		HandOver()
+		HandOver(nil)
 		close(done)
 	}()
 	select {
@@ -31,27 +33,32 @@ func postCollected() {
 	}
 }
 
-// pinned are the words of [roce.QP.Collecting] that the library has pointers to. They stay for ever: the
-// library may read the word of a closed device. A device has one for each shard.
+// pinned are the structures that the library has pointers to. They stay for ever, since the library does not say when it has read
+// one for the last time: a cache line for each shard of each device that the program opens.
 var pinned struct {
 	sync.Mutex
 	runtime.Pinner
-	words map[*atomic.Uint32]bool
+	all map[*roce.Collecting]bool
 }
 
-// pin keeps a word where it is.
-func pin(word *atomic.Uint32) *atomic.Uint32 {
-	if word == nil {
-		return nil
+// Collecting returns the structure of a completion queue's shard for the library, nil if it may not collect, and
+// the time on its clock.
+func Collecting(cq abi.Handle) (in *roce.Collecting, now time.Duration) {
+	q, err := find[*completionQueue](cq)
+	if err != nil {
+		return nil, 0
+	}
+	if in, now = q.cq.Collecting(); in == nil {
+		return nil, 0
 	}
 	pinned.Lock()
 	defer pinned.Unlock()
-	if !pinned.words[word] {
-		if pinned.words == nil {
-			pinned.words = make(map[*atomic.Uint32]bool)
+	if !pinned.all[in] {
+		if pinned.all == nil {
+			pinned.all = make(map[*roce.Collecting]bool)
 		}
-		pinned.words[word] = true
-		pinned.Pin(word)
+		pinned.all[in] = true
+		pinned.Pin(in)
 	}
-	return word
+	return in, now
 }

@@ -29,13 +29,13 @@ func TestRoom(t *testing.T) {
 // The exit of the process posts what the library has, but does not wait for a library that cannot post.
 func TestExitHandsOver(t *testing.T) {
 	defer func() { HandOver = nil }()
-	called := make(chan struct{})
-	HandOver = func() {
-		close(called)
+	called := make(chan bool, 1)
+	HandOver = func(shard *roce.Collecting) {
+		called <- shard == nil
 		select {}
 	}
-	postCollected()
-	<-called
-	HandOver = nil
-	postCollected()
+	Exiting() // no device is open
+	if !<-called {
+		t.Error("only one shard was handed over")
+	}
 }

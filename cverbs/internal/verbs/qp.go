@@ -67,7 +67,7 @@ func CreateQP(ctx abi.Handle, init *abi.QPInit) (h abi.Handle, num uint32, err e
 	}
 	queuePairs.Store(place{c.roce, q.qp.Num()}, q)
 	_, caps := q.qp.Query()
-	init.Cap, init.Collecting = translate.GrantedCaps(caps), pin(q.qp.Collecting())
+	init.Cap = translate.GrantedCaps(caps)
 	return h, uint32(q.qp.Num()), nil
 }
 

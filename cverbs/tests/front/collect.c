@@ -8,11 +8,17 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
 
-/* Posts a SEND, and overwrites everything that the program may reuse after the call. */
+static void allow(uint32_t on)
+{
+	__atomic_store_n(&f->collecting[0].on, on, __ATOMIC_SEQ_CST);
+	f->collecting[0].until = INT64_MAX;
+}
+
+/* Posts a WRITE, and overwrites everything that the program may reuse after the call. */
 static int post_to(struct ibv_qp *to, uint64_t id)
 {
 	struct ibv_sge sge = {.addr = 1000 + id, .length = 10, .lkey = 3};
-	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .send_flags = IBV_SEND_SIGNALED, .imm_data = (uint32_t)id + 7}, *bad = NULL;
+	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .send_flags = IBV_SEND_SIGNALED, .imm_data = (uint32_t)id + 7, .wr.rdma = {id + 1, (uint32_t)id + 2}}, *bad = NULL;
 	int r = ibv_post_send(to, &wr, &bad);
 
 	CHECK(r ? bad == &wr : !bad);
@@ -31,9 +37,9 @@ static void begin(void)
 {
 	f->sends = f->calls = 0;
 	f->room = FAKE_WRS;
-	f->collecting = 0;
+	allow(0);
 	CHECK(!post(0) && f->sends == 1 && f->program_calls[0] == 1);
-	f->collecting = 1;
+	allow(1);
 }
 
 /* Checks that the requests from..to-1 were posted next, with one call. */
@@ -43,7 +49,8 @@ static void posted(int call, int from, int to)
 	for (int i = from; i < to; i++) {
 		const struct roce_send_wr *wr = &f->sent[i];
 
-		CHECK(wr->wr_id == (uint64_t)i && wr->imm == (uint32_t)i + 7 && wr->flags == IBV_SEND_SIGNALED && wr->num_sge == 1);
+		CHECK(wr->wr_id == (uint64_t)i && wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && wr->imm == (uint32_t)i + 7 && wr->flags == IBV_SEND_SIGNALED && wr->num_sge == 1);
+		CHECK(wr->remote_addr == (uint64_t)i + 1 && wr->rkey == (uint32_t)i + 2);
 		CHECK(f->first_sge[i].addr == 1000 + (uint64_t)i && f->first_sge[i].length == 10 && f->first_sge[i].lkey == 3);
 	}
 }
@@ -74,14 +81,29 @@ static void forbidden(void)
 {
 	begin();
 	CHECK(!post(1) && !post(2) && f->sends == 1);
-	f->collecting = 0;
-	f->hand_over();
+	allow(0);
+	f->hand_over(&f->collecting[0]);
 	posted(1, 1, 3);
 	CHECK(!post(3) && f->sends == 4 && f->program_calls[2] == 1);
 	begin();
 	CHECK(!post(1));
-	f->collecting = 0;
+	allow(0);
 	CHECK(!post(2) && f->sends == 3 && f->batch[1] == 1 && f->batch[2] == 1);
+}
+
+/* The last poll is too old to begin to collect, but not to go on. */
+static void too_old(void)
+{
+	begin();
+	f->collecting[0].until = 0;
+	CHECK(!post(1) && f->sends == 2);
+	f->collecting[0].until = INT64_MAX;
+	CHECK(!post(2) && f->sends == 2);
+	f->collecting[0].until = 0;
+	CHECK(!post(3) && f->sends == 2);
+	poll_once();
+	posted(2, 2, 4);
+	CHECK(!post(4) && f->sends == 5);
 }
 
 /* The last request that fits is collected; the next one gets the engine's answer. */
@@ -136,6 +158,13 @@ static void others(void)
 	posted(1, 1, 2);
 }
 
+/* Before the state changes, what was collected is posted. Another thread may post meanwhile. */
+static void during_modify(void)
+{
+	posted(1, 1, 2);
+	CHECK(!post(2) && f->sends == 3);
+}
+
 static void call_modify(void)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
@@ -177,23 +206,10 @@ static void call_bind(void)
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
-static void call_event(void)
-{
-	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
-	struct ibv_cq *with = ibv_create_cq(context, 1, NULL, channel, 0), *out;
-	void *unused;
-
-	CHECK(channel && with);
-	f->raise_completion(f->cq_cookie);
-	CHECK(!ibv_get_cq_event(channel, &out, &unused));
-	ibv_ack_cq_events(out, 1);
-	CHECK(!ibv_destroy_cq(with) && !ibv_destroy_comp_channel(channel));
-}
-
 /* Calls that a program may make while requests are collected. */
 static void calls(void)
 {
-	static void (*const all[])(void) = {call_modify, call_notify, call_start_poll, call_destroy, call_bind, call_event};
+	static void (*const all[])(void) = {call_modify, call_notify, call_start_poll, call_destroy, call_bind};
 
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		begin();
@@ -202,8 +218,11 @@ static void calls(void)
 		posted(1, 1, 3);
 	}
 	begin();
-	call_modify(); /* the room is unknown again */
-	CHECK(!post(1) && f->sends == 2);
+	CHECK(!post(1) && f->sends == 1);
+	f->in_modify = during_modify;
+	call_modify();
+	f->in_modify = NULL;
+	CHECK(!post(3) && f->sends == 4); /* the room is unknown again */
 }
 
 static void builders(void)
@@ -243,8 +262,7 @@ static void destroyed(void)
 
 static void several(void)
 {
-	struct ibv_qp *other = make_qp(pd, cq, IBV_QPT_RC), *ud = make_qp(pd, cq, IBV_QPT_UD);
-	struct ibv_send_wr datagram = {.opcode = IBV_WR_SEND}, *bad;
+	struct ibv_qp *other = make_qp(pd, cq, IBV_QPT_RC);
 
 	begin();
 	CHECK(!post_to(other, 1) && f->sends == 2); /* its room is not known */
@@ -253,8 +271,77 @@ static void several(void)
 	CHECK(f->sends == 2);
 	poll_once();
 	CHECK(f->sends == 10 && f->calls == 4 && f->batch[2] == 4 && f->batch[3] == 4);
-	CHECK(ibv_post_send(ud, &datagram, &bad) == EINVAL);
-	CHECK(!ibv_destroy_qp(other) && !ibv_destroy_qp(ud));
+	CHECK(!ibv_destroy_qp(other));
+}
+
+/* Work requests that name more than their data are not collected. */
+static void types(void)
+{
+	struct ibv_qp_init_attr_ex init = {.send_cq = cq, .qp_type = IBV_QPT_XRC_SEND, .pd = pd, .comp_mask = IBV_QP_INIT_ATTR_PD, .cap = {.max_send_sge = 1}};
+	struct ibv_qp *xrc = ibv_create_qp_ex(context, &init), *ud = make_qp(pd, cq, IBV_QPT_UD);
+	struct ibv_ah_attr attr = {.port_num = 1, .is_global = 1};
+	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
+	struct ibv_sge sge = {0};
+	struct ibv_send_wr datagram = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1, .wr.ud = {ah, 1, 2}}, *bad;
+
+	CHECK(xrc && ud && ah);
+	begin();
+	for (int i = 1; i < 5; i++)
+		CHECK(!post_to(xrc, (uint64_t)i) && f->sends == 1 + i);
+	for (int i = 5; i < 9; i++)
+		CHECK(!ibv_post_send(ud, &datagram, &bad) && f->sends == 1 + i);
+	CHECK(!ibv_destroy_ah(ah) && !ibv_destroy_qp(xrc) && !ibv_destroy_qp(ud));
+}
+
+/* A slow post to a queue pair of one shard holds up no other shard. */
+
+static int slow_posts, go_on;
+
+static void slow(uint64_t id)
+{
+	if (id != 77)
+		return;
+	__atomic_store_n(&slow_posts, 1, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&go_on, __ATOMIC_SEQ_CST))
+		sched_yield();
+}
+
+static void *poller(void *unused)
+{
+	poll_once();
+	return unused;
+}
+
+static void shards(void)
+{
+	struct ibv_cq *far_cq = ibv_create_cq(context, 1, NULL, NULL, 1);
+	struct ibv_qp *far = make_qp(pd, far_cq, IBV_QPT_RC);
+	struct ibv_wc wc;
+	pthread_t thread;
+
+	CHECK(far_cq && far);
+	begin();
+	f->collecting[1].on = 1;
+	f->collecting[1].until = INT64_MAX;
+	CHECK(!post_to(far, 1) && f->sends == 2);
+	CHECK(!post(77) && f->sends == 2);
+	f->in_post = slow;
+	CHECK(!pthread_create(&thread, NULL, poller, NULL));
+	while (!__atomic_load_n(&slow_posts, __ATOMIC_SEQ_CST))
+		sched_yield();
+	CHECK(!post_to(far, 3) && f->sends == 2);
+	CHECK(ibv_poll_cq(far_cq, 1, &wc) == 0 && f->sends == 3 && f->sent[2].wr_id == 3);
+	CHECK(!post_to(far, 4) && f->sends == 3);
+	f->hand_over(&f->collecting[1]);
+	CHECK(f->sends == 4);
+	__atomic_store_n(&go_on, 1, __ATOMIC_SEQ_CST);
+	CHECK(!pthread_join(thread, NULL));
+	f->in_post = NULL;
+	CHECK(f->sends == 5 && f->sent[4].wr_id == 77);
+	CHECK(!post(5) && !post_to(far, 6) && f->sends == 5);
+	f->hand_over(NULL);
+	CHECK(f->sends == 7);
+	CHECK(!ibv_destroy_qp(far) && !ibv_destroy_cq(far_cq));
 }
 
 /* ---- several threads ---- */
@@ -274,41 +361,80 @@ static void *poster(void *number)
 		if (i % 7 == 0)
 			CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
 	}
-	CHECK(!ibv_destroy_qp(mine));
 	__atomic_add_fetch(&finished, 1, __ATOMIC_SEQ_CST);
-	return NULL;
+	return mine;
 }
 
 /* As the engine does when the program polls no more: it forbids, then takes what is there. */
 static void *engine(void *unused)
 {
 	while (__atomic_load_n(&finished, __ATOMIC_SEQ_CST) < THREADS) {
-		__atomic_store_n(&f->collecting, 0, __ATOMIC_SEQ_CST);
-		f->hand_over();
-		__atomic_store_n(&f->collecting, 1, __ATOMIC_SEQ_CST);
+		allow(0);
+		f->hand_over(&f->collecting[0]);
+		allow(1);
 	}
+	allow(0);
+	f->hand_over(&f->collecting[0]);
 	return unused;
 }
 
 static void threads(void)
 {
 	pthread_t thread[THREADS], taker;
+	struct ibv_qp *theirs[THREADS];
 	uint64_t next[THREADS];
 
 	f->sends = f->calls = 0;
 	f->room = FAKE_WRS;
-	f->collecting = 1;
 	for (int i = 0; i < THREADS; i++)
 		CHECK(!pthread_create(&thread[i], NULL, poster, (void *)(uintptr_t)i));
 	CHECK(!pthread_create(&taker, NULL, engine, NULL));
 	for (int i = 0; i < THREADS; i++)
-		CHECK(!pthread_join(thread[i], NULL));
+		CHECK(!pthread_join(thread[i], (void **)&theirs[i]));
 	CHECK(!pthread_join(taker, NULL));
 	CHECK(f->sends == THREADS * EACH);
 	for (int i = 0; i < THREADS; i++)
 		next[i] = (uint64_t)i * EACH;
 	for (int i = 0; i < f->sends; i++)
 		CHECK(f->sent[i].wr_id == next[f->sent[i].wr_id / EACH]++);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!ibv_destroy_qp(theirs[i]));
+}
+
+/* The engine forbids to collect at the same time as the program posts: one of the two posts what is there. */
+
+enum { ROUNDS = 20000 };
+
+static int round_number, round_ended;
+
+static void *forbids(void *unused)
+{
+	for (int i = 1; i <= ROUNDS; i++) {
+		while (__atomic_load_n(&round_number, __ATOMIC_SEQ_CST) != i)
+			;
+		for (volatile int wait = 0; wait < i % 64; wait++)
+			;
+		allow(0);
+		f->hand_over(&f->collecting[0]);
+		__atomic_store_n(&round_ended, i, __ATOMIC_SEQ_CST);
+	}
+	return unused;
+}
+
+static void at_once(void)
+{
+	pthread_t thread;
+
+	CHECK(!pthread_create(&thread, NULL, forbids, NULL));
+	for (int i = 1; i <= ROUNDS; i++) {
+		begin();
+		__atomic_store_n(&round_number, i, __ATOMIC_SEQ_CST);
+		CHECK(!post(1));
+		while (__atomic_load_n(&round_ended, __ATOMIC_SEQ_CST) != i)
+			;
+		CHECK(f->sends == 2);
+	}
+	CHECK(!pthread_join(thread, NULL));
 }
 
 /* ---- fork ---- */
@@ -320,7 +446,7 @@ static void child(void)
 
 	CHECK(ibv_post_send(qp, &wr, &bad) == EIO);
 	CHECK(ibv_poll_cq(cq, 1, &wc) == -EIO);
-	CHECK(open_first());
+	CHECK(open_first()); /* and exit posts nothing of the parent */
 }
 
 static void forked(void)
@@ -343,17 +469,22 @@ int main(void)
 	CHECK(qp);
 	polls();
 	forbidden();
+	too_old();
 	full();
 	others();
 	calls();
 	builders();
 	destroyed();
 	several();
+	types();
+	shards();
 	threads();
+	at_once();
 	forked();
 	begin();
 	CHECK(!post(1) && f->sends == 1);
 	CHECK(!ibv_close_device(context));
 	posted(1, 1, 2);
+	CHECK(!post(2) && f->sends == 3);
 	return 0;
 }

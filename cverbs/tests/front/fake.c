@@ -233,12 +233,24 @@ static int channel_event(roce_handle h, uint64_t *cookie)
 	return 0;
 }
 
+static uint32_t vectors[HANDLES]; /* of completion queues */
+
 static int create_cq(roce_handle ctx, uint32_t cqe, roce_handle channel, uint32_t vector, uint64_t cookie, roce_handle *out, uint32_t *got)
 {
-	(void)channel, (void)vector;
+	int r = check(ctx, CONTEXT) ? -EINVAL : make(CQ, out);
+
+	(void)channel;
 	*got = cqe + 1;
 	state.cq_cookie = cookie;
-	return check(ctx, CONTEXT) ? -EINVAL : make(CQ, out);
+	if (!r)
+		vectors[*out] = vector;
+	return r;
+}
+
+static struct roce_collecting *collecting(roce_handle cq, int64_t *now)
+{
+	*now = 0;
+	return &state.collecting[!!vectors[cq]];
 }
 
 static int resize_cq(roce_handle h, uint32_t cqe, uint32_t *got)
@@ -329,6 +341,8 @@ static int post_send(roce_handle h, const struct roce_send_wr *wrs, int n, int c
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	int r;
 
+	if (state.in_post)
+		state.in_post(wrs[0].wr_id);
 	pthread_mutex_lock(&lock);
 	r = take(check(h, QP), n, posted);
 	if (state.calls)
@@ -364,7 +378,6 @@ static int create_qp(roce_handle ctx, struct roce_qp_init *init, roce_handle *ou
 	if (check(ctx, CONTEXT) || (init->send_cq && check(init->send_cq, CQ)))
 		return -EINVAL;
 	init->cap = (struct roce_caps){64, 64, 4, 4, 60};
-	init->collecting = &state.collecting;
 	state.qp_cookie = init->cookie;
 	*qpn = 0x11;
 	return make(QP, out);
@@ -378,6 +391,8 @@ static int open_qp(roce_handle xrcd, uint32_t qpn, uint64_t cookie, roce_handle 
 
 static int modify_qp(roce_handle h, const struct roce_qp_attr *attr, uint32_t mask)
 {
+	if (state.in_modify)
+		state.in_modify();
 	state.modified = *attr;
 	state.modify_mask = mask;
 	return check(h, QP);
@@ -441,6 +456,7 @@ static const struct roce_engine table = {
 	.destroy_cq = destroy_cq,
 	.poll_cq = poll_cq,
 	.req_notify_cq = req_notify_cq,
+	.collecting = collecting,
 	.create_srq = create_srq,
 	.modify_srq = modify_srq,
 	.query_srq = query_srq,

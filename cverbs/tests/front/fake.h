@@ -14,8 +14,9 @@ struct fake {
 	uint8_t inline_data[FAKE_WRS][64];
 	struct roce_recv_wr received[FAKE_WRS];
 	int sends, recvs, calls, batch[FAKE_WRS], program_calls[FAKE_WRS];
-	uint32_t collecting; /* of all queue pairs */
-	void (*hand_over)(void); /* of the library */
+	struct roce_collecting collecting[2]; /* of completion queues of vector 0 and of others */
+	void (*hand_over)(struct roce_collecting *); /* of the library */
+	void (*in_modify)(void), (*in_post)(uint64_t id); /* called by these calls, unless NULL */
 	int room; /* how many requests post_send and post_recv take before -ENOMEM */
 
 	struct roce_wc wcs[FAKE_WRS]; /* the results of poll_cq */
