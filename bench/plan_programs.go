@@ -8,7 +8,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// program is a test of programs. Its number of messages takes some tenths of a second.
+// program is a test of programs. Its number of messages takes about a tenth of a second.
 type program struct {
 	op    string
 	size  int
@@ -18,20 +18,20 @@ type program struct {
 
 // perftests are perftest's programs, which rocectl perf has, too.
 var perftests = []program{
-	{"send_bw", smallSize, 50_000, true},
-	{"write_bw", 64 << 10, 4000, true},
-	{"send_lat", smallSize, 5000, true},
-	{"write_lat", smallSize, 5000, true},
-	{"read_lat", smallSize, 5000, true},
-	{"send_bw", 64 << 10, 4000, false},
-	{"write_bw", smallSize, 50_000, false},
-	{"read_bw", smallSize, 50_000, false},
-	{"read_bw", 64 << 10, 4000, false},
+	{"send_bw", smallSize, 200_000, true},
+	{"write_bw", 64 << 10, 16_000, true},
+	{"send_lat", smallSize, 20_000, true},
+	{"write_lat", smallSize, 20_000, true},
+	{"read_lat", smallSize, 20_000, true},
+	{"send_bw", 64 << 10, 16_000, false},
+	{"write_bw", smallSize, 200_000, false},
+	{"read_bw", smallSize, 200_000, false},
+	{"read_bw", 64 << 10, 16_000, false},
 }
 
 // mpiPrograms are those of bench/mpi/pingpong.c.
 var mpiPrograms = []program{
-	{result.MPIPrefix + "lat", 8, 5000, true},
+	{result.MPIPrefix + "lat", 8, 20_000, true},
 	{result.MPIPrefix + "bw", targetSize, 400, true},
 }
 

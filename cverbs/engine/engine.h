@@ -248,8 +248,8 @@ struct roce_engine {
 	/* A call of post_send costs more than a short SEND. So the library may collect work requests of a program that polls, and post
 	 * them later: up to *room after the last call, which are sure to be accepted, and as long as collecting of its completion
 	 * queues allows it. It posts them before the next poll_cq of such a queue, before other work requests of the queue pair, and
-	 * when hand_over is called. After it has added one to those it has, it reads `on` again, and posts them if it is 0. calls is how many calls of the program the list stands for: 1, or how many were
-	 * collected. */
+	 * when hand_over is called. After it has added one to those it has, it reads `on` again, and posts them if it is 0. calls is
+	 * how many calls of the program the list stands for: 1, or how many were collected. */
 	int (*post_send)(roce_handle qp, const struct roce_send_wr *wrs, int n, int calls, int *posted, int *room);
 	int (*post_recv)(roce_handle qp, const struct roce_recv_wr *wrs, int n, int *posted);
 	int (*attach_mcast)(roce_handle qp, const uint8_t gid[16]);
