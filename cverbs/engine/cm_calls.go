@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/cverbs/internal/abi"
 	"github.com/goroce/roce/cverbs/internal/eventcount"
+	"github.com/goroce/roce/cverbs/internal/verbs"
 )
 
 //export roceCMCreateChannel
@@ -101,7 +102,10 @@ func roceCMNotify(id C.roce_handle, event C.uint32_t) C.int {
 }
 
 //export roceCMDisconnect
-func roceCMDisconnect(id C.roce_handle) C.int { return errnoOf(connections.Disconnect(abi.Handle(id))) }
+func roceCMDisconnect(id C.roce_handle) C.int {
+	verbs.PostCollected() // which the program has posted before
+	return errnoOf(connections.Disconnect(abi.Handle(id)))
+}
 
 //export roceCMInitQPAttr
 func roceCMInitQPAttr(id C.roce_handle, attr *C.struct_roce_qp_attr, mask *C.uint32_t) C.int {

@@ -41,7 +41,7 @@ struct roce_host {
 	uint32_t abi;      /* ROCE_ENGINE_ABI of the library that loads it */
 	uint32_t instance; /* 0: the first of this process tree, 1 and so on: after a fork */
 	/* Posts the work requests that were collected for the queue pairs of a shard; NULL: of all shards. The engine calls it when the
-	 * program polls no more. It may wait only for threads that post to these queue pairs. */
+	 * program polls no more. It does not wait: what another thread is posting, that thread posts. */
 	void (*hand_over)(struct roce_collecting *shard);
 };
 

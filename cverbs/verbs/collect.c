@@ -8,8 +8,9 @@
  *
  * Each queue pair has a lock for what it has collected, which is held while it is posted, so that the order stays. Queue
  * pairs that have collected are on the list of their shard: anybody adds to it, and who holds `handing` takes all of
- * them. Both locks may be held for as long as the engine takes, which has a lock for each shard, too; so nothing waits for
- * another shard. Only a holder of `handing` takes the lock of a queue pair while it holds another lock of this file. */
+ * them. Nobody waits for these locks but calls that post to the queue pair, change its state or destroy it: who finds a lock held
+ * leaves the work to its holder, which looks again afterwards. For a thread that holds one may have been interrupted by a
+ * signal whose handler calls exit. */
 #include "front.h"
 
 #include <time.h>
@@ -33,14 +34,14 @@ static int64_t clock_now(void)
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static struct roce_shard *new_shard(struct roce_collecting *engine, int64_t now)
+static struct roce_shard *new_shard(struct roce_collecting *engine, int64_t clock)
 {
 	struct roce_shard *shard = calloc(1, sizeof *shard);
 
 	if (!shard)
 		return NULL;
 	shard->engine = engine;
-	shard->clock = now - clock_now();
+	shard->clock = clock;
 	pthread_mutex_init(&shard->handing, NULL);
 	shard->next = shards;
 	shards = shard;
@@ -49,14 +50,14 @@ static struct roce_shard *new_shard(struct roce_collecting *engine, int64_t now)
 
 struct roce_shard *roce_shard_of(roce_handle cq)
 {
-	int64_t now;
+	int64_t now, before = clock_now(); /* if the call takes long, the last poll seems older than it is */
 	struct roce_collecting *engine = roce_engine_table->collecting(cq, &now);
 
 	if (!engine)
 		return NULL;
 	roce_objects_lock();
 	if (!engine->library)
-		engine->library = (uintptr_t)new_shard(engine, now);
+		engine->library = (uintptr_t)new_shard(engine, now - before);
 	roce_objects_unlock();
 	return (struct roce_shard *)(uintptr_t)engine->library;
 }
@@ -69,9 +70,11 @@ void roce_collect_init(struct roce_qp *qp)
 		qp->collected.shard = to_cq(b->send_cq)->shard;
 }
 
-static bool allowed(const struct roce_shard *shard)
+static bool allowed(struct roce_qp *qp)
 {
-	return __atomic_load_n(&shard->engine->on, __ATOMIC_SEQ_CST);
+	struct roce_context *context = to_context(qp->ex.qp_base.context);
+
+	return __atomic_load_n(&qp->collected.shard->engine->on, __ATOMIC_SEQ_CST) && !atomic_load(&context->closed);
 }
 
 /* The last poll was a short time ago. */
@@ -103,7 +106,7 @@ static void set_room(struct roce_collected *c, int room)
 }
 
 /* Posts what was collected. The caller holds the lock of the queue pair. The engine refuses only what a program posts while it
- * resets or destroys the queue pair; such requests have no completions. */
+ * resets or destroys the queue pair, or closes its context; such requests have no completions. */
 static void post_collected(struct roce_qp *qp)
 {
 	struct roce_collected *c = &qp->collected;
@@ -116,13 +119,11 @@ static void post_collected(struct roce_qp *qp)
 	set_room(c, room);
 }
 
+/* Puts a queue pair that is not on the list there. */
 static void list(struct roce_qp *qp)
 {
 	struct roce_collected *c = &qp->collected;
 
-	if (c->listed)
-		return;
-	c->listed = true;
 	c->next = atomic_load(&c->shard->list);
 	while (!atomic_compare_exchange_weak(&c->shard->list, &c->next, qp))
 		;
@@ -135,7 +136,7 @@ bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr)
 	struct ibv_send_wr in;
 	struct ibv_sge sge;
 
-	if (!__atomic_load_n(&c->room, __ATOMIC_RELAXED) || !allowed(c->shard) || !is_simple(wr))
+	if (!__atomic_load_n(&c->room, __ATOMIC_RELAXED) || !allowed(qp) || !is_simple(wr))
 		return false;
 	in = *wr; /* before the lock: the program's memory may be missing */
 	sge = *wr->sg_list;
@@ -158,13 +159,15 @@ bool roce_collect(struct roce_qp *qp, const struct ibv_send_wr *wr)
 	slot->rkey = in.wr.rdma.rkey;
 	c->count++;
 	set_room(c, c->room - 1);
-	if (c->count == COLLECTED)
+	if (c->count == COLLECTED) {
 		post_collected(qp);
-	else
+	} else if (!c->listed) {
+		c->listed = true;
 		list(qp);
+	}
 	pthread_mutex_unlock(&c->lock);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (unlikely(!allowed(c->shard)))
+	if (unlikely(!allowed(qp)))
 		roce_collect_stop(qp);
 	return true;
 }
@@ -205,39 +208,54 @@ void roce_collect_stop(struct roce_qp *qp)
 
 /* ---- the queue pairs of a shard ---- */
 
-/* The caller holds `handing`. */
+/* Takes all queue pairs off the list and posts what they have collected. The caller holds `handing`. Those whose lock is held return to
+ * the list: the holder posts what was collected before, or looks again whether it may collect. */
 static void hand_over(struct roce_shard *shard)
 {
-	struct roce_qp *qp = atomic_exchange(&shard->list, NULL), *next;
+	struct roce_qp *qp = atomic_exchange(&shard->list, NULL), *busy = NULL, *next;
 
 	for (; qp; qp = next) {
-		pthread_mutex_lock(&qp->collected.lock);
 		next = qp->collected.next;
+		if (pthread_mutex_trylock(&qp->collected.lock)) {
+			qp->collected.next = busy;
+			busy = qp;
+			continue;
+		}
 		qp->collected.listed = false;
 		post_collected(qp);
 		pthread_mutex_unlock(&qp->collected.lock);
 	}
-}
-
-static void hand_over_waiting(struct roce_shard *shard)
-{
-	pthread_mutex_lock(&shard->handing);
-	hand_over(shard);
-	pthread_mutex_unlock(&shard->handing);
+	for (; busy; busy = next) {
+		next = busy->collected.next;
+		list(busy);
+	}
 }
 
 void roce_ring_doorbell(struct roce_shard *shard)
 {
-	if (pthread_mutex_trylock(&shard->handing))
-		return;
-	hand_over(shard);
-	pthread_mutex_unlock(&shard->handing);
+	atomic_store(&shard->rung, true);
+	while (atomic_load(&shard->rung) && !pthread_mutex_trylock(&shard->handing)) {
+		atomic_store(&shard->rung, false);
+		hand_over(shard);
+		pthread_mutex_unlock(&shard->handing);
+		atomic_thread_fence(memory_order_seq_cst); /* who has found it locked has rung before */
+	}
 }
 
 void roce_collect_end(struct roce_qp *qp)
 {
-	if (qp->collected.shard)
-		hand_over_waiting(qp->collected.shard);
+	struct roce_shard *shard = qp->collected.shard;
+	struct roce_qp *other, *next;
+
+	if (shard) {
+		pthread_mutex_lock(&shard->handing);
+		for (other = atomic_exchange(&shard->list, NULL); other; other = next) {
+			next = other->collected.next;
+			if (other != qp)
+				list(other);
+		}
+		pthread_mutex_unlock(&shard->handing);
+	}
 	free(qp->collected.slots);
 }
 
@@ -245,11 +263,11 @@ void roce_hand_over(struct roce_collecting *engine)
 {
 	if (engine) {
 		if (engine->library)
-			hand_over_waiting((struct roce_shard *)(uintptr_t)engine->library);
+			roce_ring_doorbell((struct roce_shard *)(uintptr_t)engine->library);
 		return;
 	}
 	for (struct roce_shard *shard = shards; shard; shard = shard->next)
-		hand_over_waiting(shard);
+		roce_ring_doorbell(shard);
 }
 
 void roce_collect_forked(void)

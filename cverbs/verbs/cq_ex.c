@@ -25,8 +25,10 @@ static void unlock(struct roce_cq *cq)
 static int advance(struct roce_cq *cq)
 {
 	if (cq->next == cq->count) {
-		int n = roce_engine_table->poll_cq(cq->cq.handle, cq->batch, ROCE_CQ_BATCH);
+		int n;
 
+		roce_doorbell(cq->shard);
+		n = roce_engine_table->poll_cq(cq->cq.handle, cq->batch, ROCE_CQ_BATCH);
 		cq->next = cq->count = 0;
 		if (n <= 0)
 			return n ? -n : ENOENT;
@@ -46,8 +48,9 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		return EIO;
 	if (unlikely(attr && attr->comp_mask))
 		return EINVAL;
-	roce_doorbell(cq->shard);
 	lock(cq);
+	if (cq->next < cq->count) /* otherwise advance polls */
+		roce_doorbell(cq->shard);
 	r = advance(cq);
 	if (r)
 		unlock(cq);

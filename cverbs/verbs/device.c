@@ -287,8 +287,11 @@ int ibv_close_device(struct ibv_context *context)
 		return roce_minus1(r);
 	c = to_context(context);
 	if (!r) {
-		roce_each_qp(context, roce_collect_stop);
+		atomic_store(&c->closed, true);
+		roce_hand_over(NULL);
 		r = -roce_engine_table->close(c->handle);
+		if (r)
+			atomic_store(&c->closed, false);
 	}
 	else
 		r = 0; /* opened before a fork: the child has only the memory */

@@ -75,8 +75,6 @@ void roce_faults_forked(void);
 
 /* ---- objects.c: which pointers are objects ---- */
 
-struct roce_qp;
-
 enum roce_kind {
 	ROCE_ANY,
 	ROCE_CONTEXT,
@@ -106,8 +104,6 @@ int roce_check(const void *object, enum roce_kind kind);
 int roce_check_in(const struct ibv_context *context, const void *object, enum roce_kind kind);
 /* Like roce_check without the generation: calls that acknowledge and free need no engine. */
 bool roce_known(const void *object, enum roce_kind kind);
-/* Calls f for each queue pair of a context. f must not look up objects. */
-void roce_each_qp(const struct ibv_context *context, void (*f)(struct roce_qp *qp));
 void roce_objects_lock(void); /* around fork */
 void roce_objects_unlock(void);
 
@@ -162,6 +158,7 @@ struct roce_context {
 	uint16_t gid_tbl_len;
 	atomic_size_t dm_left; /* device memory, of ROCE_DM_SIZE */
 	pthread_mutex_t lock; /* async events: from taking one to counting it for its object */
+	atomic_bool closed; /* or being closed: its queue pairs collect nothing */
 };
 
 struct roce_pd {
@@ -241,6 +238,7 @@ struct roce_shard {
 	int64_t clock;                  /* the engine's clock less CLOCK_MONOTONIC, in ns */
 	_Atomic(struct roce_qp *) list;
 	pthread_mutex_t handing;
+	atomic_bool rung; /* somebody has asked to post what is there since the holder of `handing` last looked */
 	struct roce_shard *next; /* of all */
 };
 
@@ -374,8 +372,7 @@ int roce_post_bind(struct roce_qp *qp, const struct roce_send_wr *wr, uint32_t *
 void roce_collect_stop(struct roce_qp *qp);
 /* Takes a queue pair that is destroyed off the list. */
 void roce_collect_end(struct roce_qp *qp);
-/* Posts what was collected for the queue pairs of a shard. roce_doorbell does not if another thread is doing so: it is for a program
- * that polls or is about to wait. */
+/* Posts what was collected for the queue pairs of a shard. If another thread is doing so, that thread looks again. */
 void roce_ring_doorbell(struct roce_shard *shard);
 static inline void roce_doorbell(struct roce_shard *shard)
 {

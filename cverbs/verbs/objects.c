@@ -125,16 +125,6 @@ int roce_remove_context(const struct ibv_context *context)
 	return n;
 }
 
-void roce_each_qp(const struct ibv_context *context, void (*f)(struct roce_qp *qp))
-{
-	roce_objects_lock();
-	for (size_t i = 0; i < bucket_count; i++)
-		for (struct entry *e = buckets[i]; e; e = e->next)
-			if (e->context == context && e->kind == ROCE_QP)
-				f(to_qp((struct ibv_qp *)(uintptr_t)e->object));
-	roce_objects_unlock();
-}
-
 int roce_check_in(const struct ibv_context *context, const void *object, enum roce_kind kind)
 {
 	struct entry **at;

@@ -33,6 +33,8 @@ func (s *Shard) letCollect(on bool) {
 		c.On.Store(1)
 	default:
 		c.On.Store(0)
-		s.nic.collect(c)
+		if !s.nic.Closing() { // otherwise posts fail, and the front end may be stuck in a handler of a signal
+			s.nic.collect(c)
+		}
 	}
 }

@@ -90,6 +90,9 @@ func (v *vain) yielded(from, to mono.Time) {
 // nap sleeps at the port, unless another goroutine does.
 func (s *Shard) nap() {
 	n := s.nic
+	if s.collecting != nil {
+		s.collecting.Until.Store(0) // the next poll is not soon
+	}
 	if n.polled {
 		select {
 		case n.driver <- struct{}{}:

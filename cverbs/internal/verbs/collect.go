@@ -13,28 +13,15 @@ import (
 // (hand_over of struct roce_host). Nil: it collects none.
 var HandOver func(*roce.Collecting)
 
-// exitPatience is how long the exit of the process waits for collected work requests: exit may have interrupted a thread that
-// posts, so that the library waits for ever.
-const exitPatience = 100 * time.Millisecond
-
-// postCollected calls HandOver when the process exits.
-func postCollected() {
-	if HandOver == nil {
-		return
-	}
-	done := make(chan struct{})
-	go func() {
+// PostCollected calls HandOver for all shards, before the program disconnects or the process exits.
+func PostCollected() {
+	if HandOver != nil {
 		HandOver(nil)
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(exitPatience):
 	}
 }
 
 // pinned are the structures that the library has pointers to. They stay for ever, since the library does not say when it has read
-// one for the last time: a cache line for each shard of each device that the program opens.
+// one for the last time: a cache line for each shard each time that the program opens a device.
 var pinned struct {
 	sync.Mutex
 	runtime.Pinner

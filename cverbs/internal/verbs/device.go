@@ -101,7 +101,7 @@ func (d *device) leave(c *Context) {
 // an exiting process. The contexts stay, and their calls fail. Exiting skips a device that another thread is
 // opening or closing.
 func Exiting() {
-	postCollected()
+	PostCollected()
 	known.Lock()
 	defer known.Unlock()
 	var closing sync.WaitGroup

@@ -93,6 +93,23 @@ static void forbidden(void)
 	CHECK(!post(2) && f->sends == 3 && f->batch[1] == 1 && f->batch[2] == 1);
 }
 
+/* The engine's clock differs from the library's. */
+static void clocks(void)
+{
+	struct timespec t;
+	int64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = t.tv_sec * INT64_C(1000000000) + t.tv_nsec + FAKE_AHEAD;
+	begin();
+	f->collecting[0].until = now;
+	CHECK(!post(1) && f->sends == 2);
+	f->collecting[0].until = now + INT64_C(1000000000000);
+	CHECK(!post(2) && f->sends == 2);
+	poll_once();
+	CHECK(f->sends == 3);
+}
+
 /* The last poll is too old to begin to collect, but not to go on. */
 static void too_old(void)
 {
@@ -189,14 +206,6 @@ static void call_start_poll(void)
 	CHECK(!ibv_destroy_cq(ibv_cq_ex_to_cq(ex)));
 }
 
-/* Another queue pair, which was not on the list. */
-static void call_destroy(void)
-{
-	struct ibv_qp *other = make_qp(pd, cq, IBV_QPT_RC);
-
-	CHECK(other && !ibv_destroy_qp(other));
-}
-
 static void call_bind(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
@@ -205,13 +214,15 @@ static void call_bind(void)
 	CHECK(mw && !ibv_bind_mw(qp, mw, &bind));
 	CHECK(f->sent[3].opcode == IBV_WR_BIND_MW);
 	f->sends--;
+	CHECK(!post(9) && f->sends == 4); /* the room is unknown */
+	f->sends--, f->calls--;
 	CHECK(!ibv_dealloc_mw(mw));
 }
 
 /* Calls that a program may make while requests are collected. */
 static void calls(void)
 {
-	static void (*const all[])(void) = {call_modify, call_notify, call_start_poll, call_destroy, call_bind};
+	static void (*const all[])(void) = {call_modify, call_notify, call_start_poll, call_bind};
 
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		begin();
@@ -260,6 +271,13 @@ static void destroyed(void)
 	posted(1, 1, 2);
 	poll_once();
 	CHECK(f->calls == 2);
+	other = make_qp(pd, cq, IBV_QPT_RC); /* those of others stay on the list */
+	CHECK(!post_to(other, 0));
+	begin();
+	CHECK(!post(1) && !post_to(other, 2) && f->sends == 1);
+	CHECK(!ibv_destroy_qp(other) && f->sends == 2);
+	poll_once();
+	CHECK(f->sends == 3 && f->sent[2].wr_id == 1);
 }
 
 static void several(void)
@@ -301,7 +319,7 @@ static int slow_posts, go_on;
 
 static void slow(uint64_t id)
 {
-	if (id != 77)
+	if (id != 77 && id != 88)
 		return;
 	__atomic_store_n(&slow_posts, 1, __ATOMIC_SEQ_CST);
 	while (!__atomic_load_n(&go_on, __ATOMIC_SEQ_CST))
@@ -317,11 +335,13 @@ static void *poller(void *unused)
 static void shards(void)
 {
 	struct ibv_cq *far_cq = ibv_create_cq(context, 1, NULL, NULL, 1);
-	struct ibv_qp *far = make_qp(pd, far_cq, IBV_QPT_RC);
+	struct ibv_qp *far = make_qp(pd, far_cq, IBV_QPT_RC), *near = make_qp(pd, cq, IBV_QPT_RC);
 	struct ibv_wc wc;
 	pthread_t thread;
 
-	CHECK(far_cq && far);
+	CHECK(far_cq && far && near);
+	allow(0);
+	CHECK(!post_to(near, 0));
 	begin();
 	f->collecting[1].on = 1;
 	f->collecting[1].until = INT64_MAX;
@@ -336,14 +356,54 @@ static void shards(void)
 	CHECK(!post_to(far, 4) && f->sends == 3);
 	f->hand_over(&f->collecting[1]);
 	CHECK(f->sends == 4);
+	CHECK(!post_to(near, 5) && f->sends == 4); /* of the shard whose locks are held */
+	poll_once();
+	f->hand_over(&f->collecting[0]);
+	CHECK(!ibv_req_notify_cq(cq, 0) && f->sends == 4);
 	__atomic_store_n(&go_on, 1, __ATOMIC_SEQ_CST);
 	CHECK(!pthread_join(thread, NULL));
 	f->in_post = NULL;
-	CHECK(f->sends == 5 && f->sent[4].wr_id == 77);
-	CHECK(!post(5) && !post_to(far, 6) && f->sends == 5);
+	CHECK(f->sends == 6 && f->sent[4].wr_id == 77 && f->sent[5].wr_id == 5); /* by the other thread, which was asked */
+	CHECK(!post(6) && !post_to(far, 7) && f->sends == 6);
 	f->hand_over(NULL);
-	CHECK(f->sends == 7);
-	CHECK(!ibv_destroy_qp(far) && !ibv_destroy_cq(far_cq));
+	CHECK(f->sends == 8);
+	CHECK(!ibv_destroy_qp(near) && !ibv_destroy_qp(far) && !ibv_destroy_cq(far_cq));
+}
+
+static void *reader(void *near)
+{
+	struct ibv_sge sge = {.length = 1};
+	struct ibv_send_wr wr = {.wr_id = 88, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ}, *bad;
+
+	CHECK(!ibv_post_send(near, &wr, &bad));
+	return NULL;
+}
+
+/* A queue pair to which another thread posts stays on the list. */
+static void held(void)
+{
+	struct ibv_qp *near = make_qp(pd, cq, IBV_QPT_RC);
+	pthread_t thread;
+
+	slow_posts = go_on = 0;
+	allow(0);
+	CHECK(!post_to(near, 0));
+	begin();
+	CHECK(!post_to(near, 1) && f->sends == 1);
+	f->in_post = slow;
+	CHECK(!pthread_create(&thread, NULL, reader, near));
+	while (!__atomic_load_n(&slow_posts, __ATOMIC_SEQ_CST))
+		sched_yield();
+	CHECK(f->sends == 2);
+	f->hand_over(&f->collecting[0]);
+	__atomic_store_n(&go_on, 1, __ATOMIC_SEQ_CST);
+	CHECK(!pthread_join(thread, NULL));
+	f->in_post = NULL;
+	CHECK(f->sends == 3 && f->sent[2].wr_id == 88);
+	CHECK(!post_to(near, 3) && f->sends == 3);
+	poll_once();
+	CHECK(f->sends == 4 && f->sent[3].wr_id == 3);
+	CHECK(!ibv_destroy_qp(near));
 }
 
 /* ---- several threads ---- */
@@ -442,7 +502,7 @@ static void child(void)
 
 	CHECK(ibv_post_send(qp, &wr, &bad) == EIO);
 	CHECK(ibv_poll_cq(cq, 1, &wc) == -EIO);
-	CHECK(open_first()); /* and exit posts nothing of the parent */
+	CHECK(open_first());
 }
 
 static void forked(void)
@@ -452,6 +512,13 @@ static void forked(void)
 	in_child(child);
 	poll_once();
 	posted(1, 1, 2);
+}
+
+/* What was collected is posted before the context closes; nothing is collected from then on. */
+static void while_closing(void)
+{
+	posted(1, 1, 2);
+	CHECK(!post(2) && f->sends == 3);
 }
 
 int main(void)
@@ -465,6 +532,7 @@ int main(void)
 	CHECK(qp);
 	polls();
 	forbidden();
+	clocks();
 	too_old();
 	full();
 	others();
@@ -474,13 +542,14 @@ int main(void)
 	several();
 	types();
 	shards();
+	held();
 	threads();
 	forbidden_meanwhile();
 	forked();
 	begin();
 	CHECK(!post(1) && f->sends == 1);
+	f->in_close = while_closing;
 	CHECK(!ibv_close_device(context));
-	posted(1, 1, 2);
-	CHECK(!post(2) && f->sends == 3);
+	CHECK(!post(3) && f->sends == 4); /* the engine refuses it */
 	return 0;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct fake state = {.room = FAKE_WRS};
@@ -102,6 +103,8 @@ static void exiting(void) {}
 
 static int close_(roce_handle h)
 {
+	if (state.in_close)
+		state.in_close();
 	return end(h, CONTEXT);
 }
 
@@ -249,7 +252,10 @@ static int create_cq(roce_handle ctx, uint32_t cqe, roce_handle channel, uint32_
 
 static struct roce_collecting *collecting(roce_handle cq, int64_t *now)
 {
-	*now = 0;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	*now = t.tv_sec * INT64_C(1000000000) + t.tv_nsec + FAKE_AHEAD;
 	return &state.collecting[!!vectors[cq]];
 }
 

@@ -7,6 +7,8 @@
 
 enum { FAKE_WRS = 4096, FAKE_EVENTS = 64 };
 
+#define FAKE_AHEAD INT64_C(-3600000000000) /* the clock of collecting() less CLOCK_MONOTONIC, in ns */
+
 struct fake {
 	/* the posted requests, and the number in each call */
 	struct roce_send_wr sent[FAKE_WRS];
@@ -16,7 +18,7 @@ struct fake {
 	int sends, recvs, calls, batch[FAKE_WRS], program_calls[FAKE_WRS];
 	struct roce_collecting collecting[2]; /* of completion queues of vector 0 and of others */
 	void (*hand_over)(struct roce_collecting *); /* of the library */
-	void (*in_modify)(void), (*in_post)(uint64_t id); /* called by these calls, unless NULL */
+	void (*in_modify)(void), (*in_close)(void), (*in_post)(uint64_t id); /* called by these calls, unless NULL */
 	int room; /* how many requests post_send and post_recv take before -ENOMEM */
 
 	struct roce_wc wcs[FAKE_WRS]; /* the results of poll_cq */
