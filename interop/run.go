@@ -18,6 +18,7 @@ import (
 
 // caseRun is a running case.
 type caseRun struct {
+	second bool // attempt, because the server was not ready
 	testCase
 	bed   *bed
 	ctx   context.Context
@@ -240,6 +241,14 @@ func (r *caseRun) transfer() error {
 	if cl, err = r.again(cl); err != nil {
 		return err
 	}
+	if !r.second && r.unready(srv, cl) {
+		r.second = true
+		if err := r.killAll(); err != nil {
+			return err
+		}
+		r.notes = append(r.notes, "second attempt: the server had not set its options")
+		return r.transfer()
+	}
 	early := r.impair.lossy && r.tool.exitsEarly
 	if early && srv.side.linux() && r.tool.lastLine == nil {
 		return r.oneLeaves(srv, cl)
@@ -271,6 +280,15 @@ func (r *caseRun) again(cl *started) (*started, error) {
 		}
 	}
 	return cl, nil
+}
+
+// unready reports whether a client of ours has failed because the server was not ready.
+func (r *caseRun) unready(srv, cl *started) bool {
+	if r.tool.unready == nil || !srv.side.linux() {
+		return false
+	}
+	e, err := r.wait(cl)
+	return err == nil && !e.OK() && r.tool.unready.MatchString(cl.Output())
 }
 
 // oneLeaves checks two of rdma-core's programs, each of which exits as soon as it has all data. If

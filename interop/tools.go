@@ -60,6 +60,8 @@ type tool struct {
 	// notYet is printed by rdma-core's client if it connects before the server listens. That happens
 	// if the server's output comes earlier.
 	notYet *regexp.Regexp
+	// unready is printed by our client if rdma-core's server listens, but has not set its options yet.
+	unready *regexp.Regexp
 	// begins is printed by rdma-core's server before it listens, for servers that print nothing
 	// later.
 	begins *regexp.Regexp
@@ -249,7 +251,7 @@ var (
 	// refuser is a server of rocectl that rejects every client.
 	refuser   = &tool{name: "cm_reject", ours: both("cm reject"), args: [2]string{server: "-s {self} -p {port}"}}
 	rstream   = streams("rstream")
-	riostream = streams("riostream")
+	riostream = streams("riostream").with(func(t *tool) { t.unready = regexp.MustCompile(`the peer takes 0 mappings`) })
 
 	// udpong sends datagrams between rsockets, and the server returns their number. The client repeats
 	// the question. A server shows neither that it listens nor its port: a client that comes too early
