@@ -18,15 +18,15 @@ import (
 
 // caseRun is a running case.
 type caseRun struct {
-	second bool // attempt, because the server was not ready
 	testCase
-	bed   *bed
-	ctx   context.Context
-	dir   string // logs and captures
-	par   params
-	sides [2]endpoint // by role
-	procs []*started
-	notes []string // printed even if the case passes
+	bed    *bed
+	ctx    context.Context
+	dir    string // logs and captures
+	par    params
+	second bool        // attempt, because the server was not ready
+	sides  [2]endpoint // by role
+	procs  []*started
+	notes  []string // printed even if the case passes
 }
 
 // started is a started command of the case.
