@@ -22,7 +22,7 @@ import (
 const (
 	_ = -(unsafe.Offsetof(roce.Collecting{}.On) ^ unsafe.Offsetof(C.struct_roce_collecting{}.on))
 	_ = -(unsafe.Offsetof(roce.Collecting{}.Until) ^ unsafe.Offsetof(C.struct_roce_collecting{}.until))
-	_ = -(unsafe.Offsetof(roce.Collecting{}.FrontEnd) ^ unsafe.Offsetof(C.struct_roce_collecting{}.library))
+	_ = -(unsafe.Offsetof(roce.Collecting{}.FrontEnd) ^ unsafe.Offsetof(C.struct_roce_collecting{}.front_end))
 )
 
 func init() {

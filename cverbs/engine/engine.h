@@ -33,7 +33,7 @@ struct roce_collecting {
 	uint32_t on;      /* 1: it may */
 	uint32_t reserved;
 	int64_t until;    /* but not begin after this time, on the clock of collecting() */
-	uint64_t library; /* for the library; 0 at first */
+	uint64_t front_end; /* for the library; 0 at first */
 };
 
 /* Describes the process to an engine when it is loaded. */

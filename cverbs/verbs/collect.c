@@ -56,10 +56,10 @@ struct roce_shard *roce_shard_of(roce_handle cq)
 	if (!engine)
 		return NULL;
 	roce_objects_lock();
-	if (!engine->library)
-		engine->library = (uintptr_t)new_shard(engine, now - before);
+	if (!engine->front_end)
+		engine->front_end = (uintptr_t)new_shard(engine, now - before);
 	roce_objects_unlock();
-	return (struct roce_shard *)(uintptr_t)engine->library;
+	return (struct roce_shard *)(uintptr_t)engine->front_end;
 }
 
 void roce_collect_init(struct roce_qp *qp)
@@ -262,8 +262,8 @@ void roce_collect_end(struct roce_qp *qp)
 void roce_hand_over(struct roce_collecting *engine)
 {
 	if (engine) {
-		if (engine->library)
-			roce_ring_doorbell((struct roce_shard *)(uintptr_t)engine->library);
+		if (engine->front_end)
+			roce_ring_doorbell((struct roce_shard *)(uintptr_t)engine->front_end);
 		return;
 	}
 	for (struct roce_shard *shard = shards; shard; shard = shard->next)
