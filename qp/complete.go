@@ -78,6 +78,7 @@ func (q *QP) flushAll(i uint32, status cq.Status) {
 		q.cross.sends = enableState{}
 	}
 	q.responder.stop()
+	q.openRecvRing(false)
 	q.flushRecvs()
 	if (q.srq != nil || q.typ == XRCRecv) && before != Err {
 		q.event(EventLastWQE)

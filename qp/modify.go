@@ -272,6 +272,9 @@ func (q *QP) enter(to State) {
 	default:
 		q.ForgetLast()
 		q.state = to
+		if from == Reset {
+			q.openRecvRing(true)
+		}
 		if from == RTS && to == SQD {
 			q.requester.drained = false
 			q.requestAck()
@@ -293,7 +296,8 @@ func (q *QP) reset() {
 		q.uncount(q.sq.at(i))
 	}
 	q.sq.head, q.sq.cur, q.sq.tail = 0, 0, 0
-	q.rq.clear()
+	q.openRecvRing(false)
+	q.dropRecvs()
 	q.path, q.peerGID, q.ownGID, q.idents = nil, bth.GID{}, bth.GID{}, idents{}
 	q.pass.Revoke()
 	q.destQPN, q.qkey, q.access, q.sqdNotify = 0, 0, 0, false

@@ -52,6 +52,9 @@ type rarities struct {
 	incidents Incidents
 	before    beforeTimeout // if requester.late
 	final     finalAck      // if QP.owes
+
+	// The errors of full queues. Programs post until they get one, so each is allocated once.
+	sendFull, recvFull error
 }
 
 func (q *QP) rarities() *rarities {

@@ -50,6 +50,7 @@
 //	duplicate.go   requests that come again
 //	flush.go       FLUSH and ATOMIC_WRITE
 //	recv.go, srq.go, queue.go, ring.go   receives, shared receive queues, send queues
+//	recvring.go    receives that a program posts without a call
 //	localops.go    BIND_MW, LOCAL_INV, REG_MR
 //	crosschannel.go   SEND_ENABLE, RECV_ENABLE, CQE_WAIT, managed queues
 //	calc.go        reductions
@@ -88,10 +89,12 @@ type Config struct {
 	Memory *mr.Table
 	SendCQ *cq.CQ
 	RecvCQ *cq.CQ
-	SRQ    *SRQ       // where receives come from; nil: a queue of its own
-	XRCD   *XRCD      // of an XRC target, which has no PD, CQs, SRQ or Caps
-	DCT    *DCTConfig // of a DC target, which has no SendCQ or Caps
-	Caps   Caps
+	SRQ    *SRQ // where receives come from; nil: a queue of its own
+	// RecvRing has receives that the program posts without a call, of RC or UC without SRQ. Nil: there is none.
+	RecvRing *RecvRing
+	XRCD     *XRCD      // of an XRC target, which has no PD, CQs, SRQ or Caps
+	DCT      *DCTConfig // of a DC target, which has no SendCQ or Caps
+	Caps     Caps
 
 	PortMTU bth.MTU // active MTU of the port, the limit of a datagram; 0: 4096
 
@@ -204,8 +207,7 @@ type QP struct {
 	maxArg    uint8 // Config.MaxAtomicArg, 0 without MaskedAtomics
 	bigReply  bool  // Config.BigEndianReply
 	sqdNotify bool
-	cross     *cross    // nil: no cross-channel communication
-	refusals  *refusals // nil: no queue was full yet
+	cross     *cross // nil: no cross-channel communication
 
 	dci        *initiator // of a DCI
 	dct        *target    // of a DCT
@@ -213,9 +215,6 @@ type QP struct {
 
 	rare *rarities // nil: there was none
 }
-
-// refusals are the errors of full queues. Programs post until they get one, so each is allocated once.
-type refusals struct{ send, recv error }
 
 // New creates a queue pair in state RESET (ibv_create_qp). Errors are *[errs.Error]
 // and wrap EINVAL.
@@ -262,6 +261,7 @@ func New(c Config) (*QP, error) {
 	}
 	q.sq = newSendQueue(caps.MaxSendWR, caps.MaxSendSGE, caps.MaxInlineData)
 	q.rq = newRecvQueue(caps.MaxRecvWR, caps.MaxRecvSGE)
+	q.rq.shared = c.RecvRing
 	q.cc = newCongestion(c.Congestion, c.Type)
 	q.cross = newCross(&c, q.caps())
 	switch q.typ {
@@ -307,6 +307,8 @@ func (c *Config) check() error {
 		return fail("an XRC domain is required for XRC_RECV queue pairs and not allowed for others")
 	case c.SendCQ == nil && c.Type != XRCRecv && c.Type != DCT, c.RecvCQ == nil && !xrc && c.Type != DCI:
 		return fail("send and receive completion queues are required")
+	case c.RecvRing != nil && (c.SRQ != nil || c.ManagedRecv || c.Type != RC && c.Type != UC):
+		return fail("a shared ring of receives is for RC and UC queue pairs, without SRQ or cross-channel communication")
 	case c.SRQ != nil && (xrc || c.SRQ.xrcd != nil):
 		return fail("shared receive queue %v: an XRC queue pair takes none, and others take none of XRC", c.SRQ.num)
 	case caps.MaxSendWR < 0 || caps.MaxSendWR > MaxWR || caps.MaxRecvWR < 0 || caps.MaxRecvWR > MaxWR:

@@ -23,6 +23,7 @@ type recvQueue struct {
 	tail   uint32
 	maxSGE int32 // elements of a slot
 	lists  longLists
+	shared *RecvRing // with newer receives; nil: none
 }
 
 func newRecvQueue(n, sge int) recvQueue {
@@ -66,6 +67,9 @@ func (q *recvQueue) list(w *recvWQE) []mr.SGE {
 	return q.lists.at(int(w.slot), int(q.maxSGE), int(w.sges))
 }
 
+// ready reports whether there is a receive. If the queue is empty, ready takes one from the shared ring.
+func (q *recvQueue) ready() bool { return !q.empty() || q.shared != nil && q.fetch() }
+
 // front returns the oldest work request of a queue that is not empty.
 func (q *recvQueue) front() *recvWQE { return q.at(q.head) }
 
@@ -107,6 +111,7 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		return err
 	}
 	if q.state == Err {
+		q.flushRecvs() // of the shared ring
 		q.flushRecv(wr.ID)
 		return nil
 	}
@@ -114,13 +119,17 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		q.holdRecv(wr)
 		return nil
 	}
+	if q.rq.shared != nil { // checkRecv has counted them, so there is room
+		for q.rq.fetch() {
+		}
+	}
 	q.rq.push(wr.ID, wr.SG)
 	return nil
 }
 
 // CancelRecv takes back the receive with an ID: it completes at once with WR_FLUSH_ERR. The other receives keep their
 // order. CancelRecv returns ENOENT if the queue pair's own queue has no such receive, or a message has begun to use
-// it. The verbs have no such call; libfabric has fi_cancel.
+// it; it does not look at those of [Config].RecvRing. The verbs have no such call; libfabric has fi_cancel.
 func (q *QP) CancelRecv(id uint64) error {
 	i := q.rq.head
 	for i != q.rq.tail && q.rq.at(i).id != id {
@@ -141,11 +150,11 @@ func (q *QP) CancelRecv(id uint64) error {
 // recvQueueFull returns the error of a post to a full receive queue. It allocates the first
 // time.
 func (q *QP) recvQueueFull() error {
-	r := q.queueErrors()
-	if r.recv == nil {
-		r.recv = errs.On("post receive", q.num.Object(), syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
+	r := q.rarities()
+	if r.recvFull == nil {
+		r.recvFull = errs.On("post receive", q.num.Object(), syscall.ENOMEM, "receive queue is full (%d work requests)", q.rq.cap())
 	}
-	return r.recv
+	return r.recvFull
 }
 
 // checkRecv refuses what ibv_post_recv refuses.
@@ -186,6 +195,9 @@ func (q *QP) refuseRecv(wr *RecvWR) error {
 // use.
 func (q *QP) recvs() int {
 	n := q.rq.len()
+	if q.rq.shared != nil {
+		n += q.rq.shared.Len()
+	}
 	if q.responder.held {
 		n++
 	}
@@ -202,14 +214,14 @@ func (q *QP) nextRecv() (sg []mr.SGE, ok bool) {
 		return s.recv.list(), true
 	}
 	from := q.recvQueue()
-	if from.empty() {
+	if !from.ready() {
 		return nil, false
 	}
 	return from.list(from.front()), true
 }
 
 // hasRecv reports whether there is a receive for the message in progress.
-func (q *QP) hasRecv() bool { return q.responder.held || !q.recvQueue().empty() }
+func (q *QP) hasRecv() bool { return q.responder.held || q.recvQueue().ready() }
 
 // recvQueue returns the queue that the message in progress takes its receive from.
 func (q *QP) recvQueue() *recvQueue {
@@ -305,7 +317,7 @@ func (q *QP) flushRecvs() {
 		q.cross.recvs = enableState{}
 		q.releaseRecvs(q.cross.held.len())
 	}
-	for q.recvs() > 0 {
+	for q.responder.held || q.rq.ready() {
 		q.consumeRecv()
 		q.failRecv(cq.WRFlushErr)
 	}

@@ -92,6 +92,7 @@ type node struct {
 	path   *frame.Path
 	via    frame.Sink // nil: the node itself
 	repair *qp.Repair
+	ring   *ringOf // nil: all receives are posted with a call
 
 	maxArg   int  // of pairConfig
 	bigReply bool // the same
@@ -257,6 +258,7 @@ type pairConfig struct {
 	shared       *qp.Repair // what they repair with; nil: each end has its own
 	cross        bool       // cross-channel communication, with managed queues
 	managed      bool
+	ring         bool // receives go into a ring of shared memory, where the queue pair may have one
 	wake         func(*qp.QP)
 
 	hostA, hostB *host   // nil: one of its own
@@ -392,12 +394,17 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	n.repair = c.newRepair()
 	n.send = must(cq.New(c.cqEntries, cq.Options{CrossChannel: c.cross}))
 	n.recv = must(cq.New(c.cqEntries, cq.Options{CrossChannel: c.cross}))
+	var ring *qp.RecvRing
+	if c.ring && h.srq == nil && !c.cross && (c.typ == qp.RC || c.typ == qp.UC) {
+		n.ring = &ringOf{most: c.caps.MaxRecvWR}
+		ring = n.ring.engine()
+	}
 	xrcd := h.xrcd
 	if c.typ != qp.XRCRecv {
 		xrcd = nil
 	}
 	n.QP = must(qp.New(qp.Config{Type: c.typ, Num: num, PD: n.pd, Memory: n.mem, SendCQ: n.send, RecvCQ: n.recv, SRQ: h.srq, XRCD: xrcd,
-		Caps: c.caps, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: n.repair, SignalAll: c.signalAll, MaskedAtomics: c.masked, MaxAtomicArg: c.maxArg, BigEndianReply: c.bigReply, Congestion: c.cc,
+		Caps: c.caps, RecvRing: ring, Counters: &n.cnt, Window: c.window, SplitWrites: c.splitting, AlwaysAckReq: c.alwaysAckReq, Repair: n.repair, SignalAll: c.signalAll, MaskedAtomics: c.masked, MaxAtomicArg: c.maxArg, BigEndianReply: c.bigReply, Congestion: c.cc,
 		CrossChannel: c.cross, ManagedSend: c.managed, ManagedRecv: c.managed, Wake: c.wake,
 		Event: func(_ *qp.QP, e qp.EventType) { n.events = append(n.events, e) }}))
 	return n
@@ -411,9 +418,9 @@ func (c pairConfig) newRepair() *qp.Repair {
 	return qp.NewRepair(qp.RecoverAll)
 }
 
-// mixed turns repair on at both ends, at one or at none, according to the seed.
+// mixed turns repair on at both ends, at one or at none, and rings of receives, according to the seed.
 func (c pairConfig) mixed(seed uint64) pairConfig {
-	c.repair, c.repairB = seed&1 != 0, seed&2 != 0
+	c.repair, c.repairB, c.ring = seed&1 != 0, seed&2 != 0, seed&4 != 0
 	return c
 }
 

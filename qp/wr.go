@@ -262,18 +262,11 @@ func (q *QP) checkOwnRules(wr *SendWR, n uint64) string {
 
 // sendQueueFull returns the error of a post to a full send queue. It allocates the first time.
 func (q *QP) sendQueueFull() error {
-	r := q.queueErrors()
-	if r.send == nil {
-		r.send = errs.On("post send", q.num.Object(), syscall.ENOMEM, "send queue is full (%d work requests); poll completions first", q.sq.cap())
+	r := q.rarities()
+	if r.sendFull == nil {
+		r.sendFull = errs.On("post send", q.num.Object(), syscall.ENOMEM, "send queue is full (%d work requests); poll completions first", q.sq.cap())
 	}
-	return r.send
-}
-
-func (q *QP) queueErrors() *refusals {
-	if q.refusals == nil {
-		q.refusals = new(refusals)
-	}
-	return q.refusals
+	return r.sendFull
 }
 
 // checkSend refuses what the verbs refuse while posting: everything that can be seen without touching memory. The
