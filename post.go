@@ -117,6 +117,15 @@ func (q *QP) PostRecvs(wrs []RecvWR) (n int, err error) {
 	return n, err
 }
 
+// EndRecvs completes the receives that a program has added to its [RecvRing] after the queue pair had failed, with
+// WR_FLUSH_ERR. In RESET it drops them.
+func (q *QP) EndRecvs() error {
+	return q.nic.Locked(func(e *qp.QP) error {
+		e.EndRecvs()
+		return nil
+	})
+}
+
 // post runs f, which posts n work requests, on the engine and sends the resulting packets. An XRC target accepts no work
 // requests and sends nothing.
 func (q *QP) post(n int, f func(*qp.QP) error) error {

@@ -53,6 +53,10 @@ type QPConfig struct {
 	ManagedSend  bool
 	ManagedRecv  bool
 
+	// RecvRing is where the program puts receives without a call, on an RC or UC queue pair without SRQ. Front ends use it, such
+	// as the library for C; after a queue pair has failed they call [QP.EndRecvs]. Nil: there is none.
+	RecvRing *RecvRing
+
 	Window   int // maximum of unacknowledged packets; 0: qp.DefaultWindow
 	UserData any // returned by QP.UserData (qp_context)
 
@@ -166,7 +170,7 @@ func (d *Device) createQP(q *QP, s *nic.Shard, c QPConfig) (*QP, error) {
 	if err := d.nic.Check(); err != nil {
 		return nil, err
 	}
-	if err := d.nic.Create(&q.nic, e, c.NoMulticastLoopback, func() error { return retain(q.uses()) }); err != nil {
+	if err := d.nic.Create(&q.nic, e, c.RecvRing, c.NoMulticastLoopback, func() error { return retain(q.uses()) }); err != nil {
 		return nil, err
 	}
 	if q.target != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/mr"
 	"github.com/goroce/roce/qp"
 )
@@ -47,6 +48,10 @@ type (
 
 	// StatusError is a status other than StatusSuccess as an error ([WC.Err]).
 	StatusError = cq.StatusError
+
+	RecvRing      = nic.RecvRing      // receives that a program posts without a call: see [QPConfig]
+	RecvRingState = nic.RecvRingState // the part of it that both sides watch
+	RecvSlot      = nic.RecvSlot      // a receive in it
 
 	DCQCN           = qp.DCQCN           // parameters of congestion control
 	Recovery        = qp.Recovery        // reaction of queue pairs to losses

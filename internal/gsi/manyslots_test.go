@@ -50,7 +50,7 @@ func TestNumbersOfManyQueuesMayDivide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Create(&q, qp.Config{Type: qp.RC, Memory: table, PD: mr.NewPD(), SendCQ: c, RecvCQ: c, PortMTU: bth.MTU1024}, false, func() error { return nil }); err != nil {
+		if err := n.Create(&q, qp.Config{Type: qp.RC, Memory: table, PD: mr.NewPD(), SendCQ: c, RecvCQ: c, PortMTU: bth.MTU1024}, nil, false, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if !share.MayDivide(q.Num(), id) {

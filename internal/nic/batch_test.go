@@ -92,7 +92,7 @@ func newTestNIC(t *testing.T, recovery qp.Recovery) *testNIC {
 	for i, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		q := new(QP)
 		q.Init(n.shards[0], q, func(EventType) {})
-		check(n.Create(q, qp.Config{Type: typ, PD: pd, Memory: mem, SendCQ: b.send, RecvCQ: b.recv, Caps: qp.Caps{MaxSendWR: 64, MaxRecvWR: 64}}, false, func() error { return nil }))
+		check(n.Create(q, qp.Config{Type: typ, PD: pd, Memory: mem, SendCQ: b.send, RecvCQ: b.recv, Caps: qp.Caps{MaxSendWR: 64, MaxRecvWR: 64}}, nil, false, func() error { return nil }))
 		a := qp.Attr{Port: 1, AV: qp.NewAH(batchPath(t, batchOwn, batchPeer, 0)), PathMTU: bth.MTU1024, DestQPN: 5, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1, QKey: 77,
 			Access: mr.RemoteWrite | mr.RemoteRead}
 		masks := [][3]qp.AttrMask{

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"math/bits"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -88,9 +89,15 @@ func (q *QP) Closed() bool { return q.closed }
 
 // Create gives a queue pair a number and an engine. Create calls retain last: retain
 // counts the queue pair with the objects that it uses, and may fail. The caller has
-// stopped the NIC.
-func (n *NIC) Create(q *QP, c qp.Config, noEcho bool, retain func() error) error {
+// stopped the NIC. ring is nil or where the program puts receives.
+func (n *NIC) Create(q *QP, c qp.Config, ring *RecvRing, noEcho bool, retain func() error) error {
 	s := q.shard
+	if ring != nil {
+		if most := c.Caps.MaxRecvWR; most < 1 || len(ring.Slots) != 1<<bits.Len(uint(most-1)) {
+			return errs.New("create qp", syscall.EINVAL, "a ring of %d receives, and a queue of %d", len(ring.Slots), most)
+		}
+		c.RecvRing = ring.engine()
+	}
 	num, err := n.demux.add(n.Now(), q)
 	if err != nil {
 		return err
@@ -132,6 +139,7 @@ func (n *NIC) Destroy(q *QP) {
 	q.closed = true
 	q.forgetConn()
 	q.engine.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState)
+	q.engine.ForgetRecvRing()
 	s.timers.Set(&q.timer, q, mono.Never)
 	if q.engine.Owes() {
 		s.touch(q) // it stays on the lists of the shard until it has sent its last acknowledgement
