@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROCE_ENGINE_ABI 2
+#define ROCE_ENGINE_ABI 3
 
 typedef uint32_t roce_handle;
 
@@ -144,6 +144,26 @@ struct roce_qp_attr { /* struct ibv_qp_attr */
 	uint32_t rate_limit;
 };
 
+/* Receives of a queue pair that the program posts without a call, in memory that the library shares with the engine. While the
+ * ring is open, the library puts a receive into slot `added`, adds 1 to `added`, and looks again whether the ring is open. If it is
+ * not, the library calls post_recv with n = 0. The engine takes the receives in order. It does not use the ring after
+ * destroy_qp. */
+struct roce_recv_slot {
+	uint64_t wr_id;
+	struct roce_sge sge;
+	uint32_t num_sge; /* 0 or 1 */
+	uint32_t reserved;
+};
+
+struct roce_recv_ring {
+	_Alignas(64) uint32_t open; /* 1: the queue pair is not in RESET or ERR. The engine writes it */
+	uint32_t taken;             /* how many receives the engine has taken */
+	uint32_t engines[14];
+	uint32_t added;             /* how many the library has added; at most as many as there are slots more than `taken` */
+	uint32_t librarys[15];
+	struct roce_recv_slot slots[];
+};
+
 struct roce_qp_init { /* struct ibv_qp_init_attr(_ex) */
 	roce_handle pd, send_cq, recv_cq, srq, xrcd;
 	struct roce_caps cap;
@@ -152,6 +172,8 @@ struct roce_qp_init { /* struct ibv_qp_init_attr(_ex) */
 	uint32_t create_flags;   /* enum ibv_qp_create_flags */
 	uint32_t max_send_opaque; /* 0 */
 	uint64_t cookie;         /* comes back in events */
+	struct roce_recv_ring *recv_ring; /* of RC and UC without srq; NULL: none */
+	uint64_t recv_slots;              /* cap.max_recv_wr, rounded up to a power of two */
 };
 
 struct roce_srq_init {
@@ -251,7 +273,7 @@ struct roce_engine {
 	 * when hand_over is called. After it has added one to those it has, it reads `on` again, and posts them if it is 0. calls is
 	 * how many calls of the program the list stands for: 1, or how many were collected. */
 	int (*post_send)(roce_handle qp, const struct roce_send_wr *wrs, int n, int calls, int *posted, int *room);
-	int (*post_recv)(roce_handle qp, const struct roce_recv_wr *wrs, int n, int *posted);
+	int (*post_recv)(roce_handle qp, const struct roce_recv_wr *wrs, int n, int *posted); /* n = 0: see struct roce_recv_ring */
 	int (*attach_mcast)(roce_handle qp, const uint8_t gid[16]);
 	int (*detach_mcast)(roce_handle qp, const uint8_t gid[16]);
 	int (*create_ah)(roce_handle pd, const struct roce_ah_attr *attr, roce_handle *out); /* may wait for a neighbour */

@@ -253,6 +253,13 @@ struct roce_collected {
 	struct roce_qp *next; /* on the list */
 };
 
+/* The receives of a queue pair that the engine has not taken. */
+struct roce_receives {
+	struct roce_recv_ring *ring; /* NULL: the engine takes all posts */
+	uint32_t slots;
+	pthread_mutex_t lock; /* of those who add */
+};
+
 struct roce_qp {
 	struct ibv_qp_ex ex; /* programs have a pointer to ex.qp_base */
 	void *newer_ops[8];  /* members that later headers have after those of struct ibv_qp_ex */
@@ -261,6 +268,7 @@ struct roce_qp {
 	struct ibv_qp_cap cap;
 	struct roce_builder *builder; /* NULL: the queue pair does not support ibv_wr_* */
 	struct roce_collected collected;
+	struct roce_receives receives;
 };
 
 struct roce_ah {
@@ -358,6 +366,13 @@ void roce_qp_ex_free(struct roce_qp *qp);
 int roce_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int roce_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* recv_ring.c */
+/* Makes the ring for a new queue pair. */
+void roce_recv_ring_init(struct roce_qp *qp, struct roce_qp_init *init);
+void roce_recv_ring_free(struct roce_qp *qp);
+/* Posts the receives of a list up to one that is not for the ring: the engine has to take that. */
+void roce_recv_ring_add(struct roce_qp *qp, struct ibv_recv_wr **wr);
 
 /* collect.c */
 /* The shard of a completion queue; NULL: its queue pairs collect nothing. */

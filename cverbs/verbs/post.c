@@ -190,7 +190,8 @@ int roce_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			*bad = wr;
 		return roce_err(EIO);
 	}
-	return post_recvs(roce_engine_table->post_recv, qp->handle, wr, bad);
+	roce_recv_ring_add(to_qp(qp), &wr);
+	return wr ? post_recvs(roce_engine_table->post_recv, qp->handle, wr, bad) : 0;
 }
 
 int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

@@ -104,6 +104,7 @@ static void free_qp(struct roce_qp *qp)
 {
 	roce_remove(&qp->ex.qp_base);
 	roce_collect_end(qp);
+	roce_recv_ring_free(qp);
 	roce_qp_ex_free(qp);
 	free(qp);
 }
@@ -130,6 +131,7 @@ static struct ibv_qp *create(struct ibv_context *context, struct ibv_qp_init_att
 	b->state = IBV_QPS_RESET;
 	qp->sq_sig_all = attr->sq_sig_all;
 	init.cookie = (uintptr_t)b;
+	roce_recv_ring_init(qp, &init);
 	r = -roce_engine_table->create_qp(handle_of(context), &init, &b->handle, &b->qp_num);
 	if (r) {
 		free_qp(qp);

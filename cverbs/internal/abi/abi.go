@@ -118,6 +118,8 @@ type QPInit struct {
 	Cap                                      Caps
 	Type, SignalAll, CreateFlags, SendOpaque uint32
 	Cookie                                   uint64
+	RecvRing                                 unsafe.Pointer // to struct roce_recv_ring
+	RecvSlots                                uint64
 }
 
 // SRQInit is struct roce_srq_init.

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/goroce/roce"
 )
 
 // headers is the folder of the headers that declare the structures.
@@ -20,6 +22,7 @@ var structs = map[string]any{
 	"roce_device_info": DeviceInfo{}, "roce_gid": GID{}, "roce_device_attr": DeviceAttr{}, "roce_port_attr": PortAttr{},
 	"roce_sge": SGE{}, "roce_send_wr": SendWR{}, "roce_recv_wr": RecvWR{}, "roce_wc": WC{}, "roce_caps": Caps{},
 	"roce_ah_attr": AHAttr{}, "roce_qp_attr": QPAttr{}, "roce_qp_init": QPInit{}, "roce_srq_init": SRQInit{},
+	"roce_recv_slot": roce.RecvSlot{}, "roce_recv_ring": roce.RecvRingState{},
 	"roce_mr_info": MRInfo{}, "roce_event": Event{}, "roce_rereg": Rereg{},
 	"roce_cm_addr": CMAddr{}, "roce_cm_info": CMInfo{}, "roce_cm_param": CMParam{}, "roce_cm_event": CMEvent{},
 }

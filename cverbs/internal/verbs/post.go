@@ -160,11 +160,15 @@ func (b *sendBatch) gather(sg []roce.SGE) ([]byte, error) {
 	return b.inline[start:len(b.inline):len(b.inline)], nil
 }
 
-// PostRecv is ibv_post_recv of a list; see [PostSend].
+// PostRecv is ibv_post_recv of a list; see [PostSend]. With an empty list it ends the receives that the library has added to the ring of
+// the queue pair.
 func PostRecv(qp abi.Handle, wrs []abi.RecvWR) (posted int, err error) {
 	q, err := find[*queuePair](qp)
 	if err != nil {
 		return 0, err
+	}
+	if len(wrs) == 0 {
+		return 0, q.qp.EndRecvs()
 	}
 	return postRecvs(q.qp, wrs)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth/frame"
@@ -99,6 +100,7 @@ func (q *queuePair) create(init *abi.QPInit) error {
 		if srq != nil {
 			config.SRQ = srq.srq
 		}
+		config.RecvRing = recvRing(init)
 	}
 	inline := min(inlinePerSGE*config.Caps.MaxSendSGE, qp.MaxInline)
 	if q.typ == roce.RC || q.typ == roce.XRCSend {
@@ -109,6 +111,15 @@ func (q *queuePair) create(init *abi.QPInit) error {
 	}
 	q.qp, err = d.pd.CreateQP(config)
 	return err
+}
+
+// recvRing returns the ring of receives that the library shares with a queue pair; nil: none.
+func recvRing(init *abi.QPInit) *roce.RecvRing {
+	if init.RecvRing == nil {
+		return nil
+	}
+	state := (*roce.RecvRingState)(init.RecvRing)
+	return &roce.RecvRing{RecvRingState: state, Slots: unsafe.Slice((*roce.RecvSlot)(unsafe.Add(init.RecvRing, unsafe.Sizeof(*state))), init.RecvSlots)}
 }
 
 // createTarget creates a target queue pair of XRC. It has an XRC domain and no protection domain.

@@ -385,6 +385,8 @@ static int create_qp(roce_handle ctx, struct roce_qp_init *init, roce_handle *ou
 		return -EINVAL;
 	init->cap = (struct roce_caps){64, 64, 4, 4, 60};
 	state.qp_cookie = init->cookie;
+	state.recv_ring = init->recv_ring;
+	state.recv_slots = init->recv_slots;
 	*qpn = 0x11;
 	return make(QP, out);
 }

@@ -28,6 +28,8 @@ struct fake {
 	uint32_t modify_mask;
 	struct roce_ah_attr ah;
 	uint64_t cq_cookie, qp_cookie, srq_cookie; /* of the last object made */
+	struct roce_recv_ring *recv_ring; /* of the last queue pair */
+	uint64_t recv_slots;
 	int channel_fd, context_fd;
 	int busy; /* the result of destroy and close calls */
 
