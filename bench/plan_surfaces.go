@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/result"
@@ -15,6 +16,9 @@ type surface struct {
 	udp  bool // a run of all cases measures it on the link udp only
 }
 
+// webSpin is the Spin of a server that has the machine for itself, as examples/webserver sets it.
+const webSpin = 200 * time.Microsecond
+
 // surfaceCases returns the measurements with targets.
 func surfaceCases() (all []surface) {
 	all = []surface{
@@ -24,7 +28,7 @@ func surfaceCases() (all []surface) {
 	for _, n := range []int{1, 16, 256} {
 		all = append(all, surface{fmt.Sprintf("requests/%d", n), harness.Spec{Kind: result.Requests, Size: 1 << 10, PMTU: 4096, QPs: n}, true})
 	}
-	return append(all, surface{"web/16", harness.Spec{Kind: result.Web, PMTU: 4096, QPs: 16}, true})
+	return append(all, surface{"web/16", harness.Spec{Kind: result.Web, PMTU: 4096, QPs: 16, Spin: webSpin}, true})
 }
 
 // idle adds measurements of a busy queue pair on a device with many idle ones, each next to one on a device

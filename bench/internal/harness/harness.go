@@ -18,18 +18,19 @@ type Spec struct {
 	Link string `json:"link,omitempty"` // driver or socket: udp, xdp, raw, tcp
 	Op   string `json:"op,omitempty"`   // SEND, WRITE, READ
 
-	Size       int     `json:"size,omitempty"`       // bytes of a message, or of a packet's payload
-	PMTU       int     `json:"pmtu,omitempty"`       // path MTU
-	QPs        int     `json:"qps,omitempty"`        // queue pairs; 0: 1
-	Burst      int     `json:"burst,omitempty"`      // messages that are posted to a queue pair at a time
-	Wait       bool    `json:"wait,omitempty"`       // sleep until there are completions instead of polling
-	Sleep      bool    `json:"sleep,omitempty"`      // the background goroutine does not poll before it sleeps
-	Background bool    `json:"background,omitempty"` // the program polls, and the device has a background goroutine, too
-	Idle       int     `json:"idle,omitempty"`       // additional connected queue pairs without traffic
-	SRQ        bool    `json:"srq,omitempty"`        // receive from a shared receive queue
-	Loss       float64 `json:"loss,omitempty"`       // share of the packets that is dropped
-	Recovery   bool    `json:"recovery,omitempty"`   // of a lossy stream: selective recovery; otherwise both ends use go-back-N
-	Port       bool    `json:"port,omitempty"`       // the driver alone, without the stack
+	Size       int           `json:"size,omitempty"`       // bytes of a message, or of a packet's payload
+	PMTU       int           `json:"pmtu,omitempty"`       // path MTU
+	QPs        int           `json:"qps,omitempty"`        // queue pairs; 0: 1
+	Burst      int           `json:"burst,omitempty"`      // messages that are posted to a queue pair at a time
+	Wait       bool          `json:"wait,omitempty"`       // sleep until there are completions instead of polling
+	Sleep      bool          `json:"sleep,omitempty"`      // the background goroutine does not poll before it sleeps
+	Spin       time.Duration `json:"spin,omitempty"`       // of the device; 0: the default
+	Background bool          `json:"background,omitempty"` // the program polls, and the device has a background goroutine, too
+	Idle       int           `json:"idle,omitempty"`       // additional connected queue pairs without traffic
+	SRQ        bool          `json:"srq,omitempty"`        // receive from a shared receive queue
+	Loss       float64       `json:"loss,omitempty"`       // share of the packets that is dropped
+	Recovery   bool          `json:"recovery,omitempty"`   // of a lossy stream: selective recovery; otherwise both ends use go-back-N
+	Port       bool          `json:"port,omitempty"`       // the driver alone, without the stack
 
 	Processes int  `json:"processes,omitempty"` // pairs of processes that run the same stream at the same time; 0: 1
 	Shared    bool `json:"shared,omitempty"`    // the processes of an end share its interface

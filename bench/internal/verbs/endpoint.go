@@ -39,7 +39,7 @@ func open(s harness.Spec) (device, error) {
 		recovery = roce.RecoverGoBack
 	}
 	d, err := roce.Open(roce.Config{Ports: ports, Addrs: []netip.Addr{s.Local.IP}, Options: roce.Options{
-		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait && !s.Background, Lazy: !s.Wait, SleepAtOnce: s.Sleep, Recovery: recovery}})
+		Resolver: roce.Neighbours{s.Remote.IP: s.Remote.MAC}, Polled: !s.Wait && !s.Background, Lazy: !s.Wait, Spin: s.Spin, SleepAtOnce: s.Sleep, Recovery: recovery}})
 	return device{d, ports[0]}, err
 }
 
