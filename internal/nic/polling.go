@@ -11,7 +11,7 @@ import (
 
 // A program that polls an empty completion queue in a loop does the work of its shard. This is
 // faster than waiting for the background goroutine, which pauses meanwhile, so that packets do not
-// wake it. The background goroutine resumes when the program stops polling: within a tick, and at
+// wake it. The background goroutine resumes when the program stops polling: at the end of the pause, and at
 // once when the program waits.
 
 const (
@@ -22,6 +22,11 @@ const (
 	// pollGap is the time after its last poll during which a program still
 	// counts as polling.
 	pollGap = 250 * time.Microsecond
+
+	// The end of a pause takes the processor from a program of C, whose threads are not Go's, for as long as several messages take. So
+	// a pause lasts for a pauseShare-th of the time that the program has polled, at least a tick and at most longestPause.
+	pauseShare   = 8
+	longestPause = 8 * tick
 
 	// A program that polls may then watch its memory for a WRITE, without calls. If packets had to wait for the end
 	// of maxStalls pauses in a row, the background goroutine does not pause again until the program has polled for
@@ -65,7 +70,7 @@ type polling struct {
 	lingers atomic.Bool   // polls of the program linger with success, see linger
 
 	// Used by the background goroutine.
-	since mono.Time     // when the program began to poll; 0: it does not poll
+	since mono.Time     // when the program began to poll; 0: it does not poll, or its polls linger
 	trust time.Duration // the program must poll for this time before there are pauses again
 
 	// Guarded by the shard.
@@ -303,7 +308,15 @@ func (s *Shard) polledAt(now mono.Time) bool {
 	return s.polling.polls.Load() >= pollsInRow && now.Sub(mono.Time(s.polling.last.Load())) < pollGap
 }
 
-// pause leaves the work to the polling program, for a tick or until the program waits. It reports
+// pauseTime is how long the background goroutine leaves the work to a program that polls.
+func (p *polling) pauseTime(now mono.Time) time.Duration {
+	if p.since == 0 {
+		return tick
+	}
+	return min(max(now.Sub(p.since)/pauseShare, tick), longestPause)
+}
+
+// pause leaves the work to the polling program, for its pauseTime or until the program waits. It reports
 // whether the program has stopped polling without waiting.
 func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	s.polling.paused.Store(true)
@@ -313,7 +326,7 @@ func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	}
 	s.letCollect(true)
 	defer s.letCollect(false)
-	timer.Reset(tick)
+	timer.Reset(s.polling.pauseTime(s.nic.Now()))
 	select {
 	case <-timer.C:
 		stopped = !s.polledAt(s.nic.Now())

@@ -147,8 +147,7 @@ func (s *Shard) post(q *QP, n, calls int, f func(*qp.QP) error) (single bool, er
 	}
 	err = f(q.engine)
 	s.touch(q)
-	// A burst of posts of a polling program reads the clock only once: it is shorter than the pause, which ends
-	// within a tick.
+	// A burst of posts of a polling program reads the clock only once: it is shorter than the pause.
 	now := s.busyAt
 	if s.unbuilt == 0 || !s.polling.paused.Load() {
 		now = s.nic.Now()
