@@ -44,6 +44,7 @@ func (p *pauses) Drops() (d link.FilterDrops) {
 // testNIC is a NIC with an RC, a UC and a UD queue pair.
 type testNIC struct {
 	*NIC
+	hub    *mem.Hub
 	qp1    *admission
 	pauses *pauses
 	qps    [3]*QP
@@ -63,7 +64,8 @@ func batchPath(t *testing.T, from, to netip.Addr, tc uint8) *frame.Path {
 }
 
 func newTestNIC(t *testing.T, recovery qp.Recovery) *testNIC {
-	port, err := mem.NewHub(mem.Config{}).Port("p", frame.MAC{2, 1})
+	hub := mem.NewHub(mem.Config{})
+	port, err := hub.Port("p", frame.MAC{2, 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func newTestNIC(t *testing.T, recovery qp.Recovery) *testNIC {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &testNIC{NIC: n, qp1: new(admission), pauses: new(pauses)}
+	b := &testNIC{NIC: n, hub: hub, qp1: new(admission), pauses: new(pauses)}
 	n.qp1, n.filter = b.qp1, b.pauses
 	mem, pd := mr.NewTable(rng.Uint64), mr.NewPD()
 	check := func(err error) {

@@ -77,6 +77,7 @@ type polling struct {
 	handed  mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
 	awaited bool          // since then the background goroutine has sent deferred packets
 	prompt  int           // score of prompt calls, up to maxAnswerScore
+	came    bool          // since the last post a packet has come that brought no completion: probably a WRITE
 	posts   int           // since the last poll without success
 	singles int           // times in a row that posts was 1 at such a poll, up to singlesInRow
 	credit  int           // of linger: polls with success minus those without
@@ -95,6 +96,7 @@ func (s *Shard) pauses(now mono.Time) bool {
 		p.since = 0
 		return false
 	case p.lingers.Load():
+		p.since = 0
 		return true
 	case p.since == 0:
 		p.since = now
@@ -162,23 +164,59 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	s.called(now)
 	s.polling.foundNothing()
 	held := s.deferred // the program has polled again instead of answering
-	before := s.counters.RDMARecvs
+	recvs, packets := s.counters.RDMARecvs, s.counters.RcvdPkts
 	found := s.work(now) > 0
-	received := s.counters.RDMARecvs - before
-	if received > 0 {
+	recvs, packets = s.counters.RDMARecvs-recvs, s.counters.RcvdPkts-packets
+	if recvs > 0 {
 		s.polling.handed = now
 	}
+	came := s.polling.came || packets > uint64(q.Len())
+	s.polling.came = came
 	switch {
 	case q.Len() > 0 && s.watched():
+		if came { // before the acknowledgement, or along with it
+			s.handWrite(now, held)
+			break
+		}
 		s.finish(now)
 		s.linger(q)
-	case received == 1 && !held && s.answers(): // in q or in another queue, which the program polls next
-		s.deferred = true // it leaves with the program's next post
-		s.conclude(now)
+	case recvs == 1 && !held: // in q or in another queue, which the program polls next
+		s.handOver(now)
 	default:
 		s.finish(now)
 	}
 	s.polled(found)
+}
+
+// handOver ends a poll with a message for the program, and unlocks the shard. If the program usually answers, the acknowledgement
+// waits for its next post.
+func (s *Shard) handOver(now mono.Time) {
+	if !s.answers() {
+		s.finish(now)
+		return
+	}
+	s.deferred = true
+	s.conclude(now)
+}
+
+// handWrite ends a poll after which the program will probably find the WRITE for which it watches, and unlocks the shard. The acknowledgement
+// does not wait if the program has polled again instead of answering the message before: held.
+func (s *Shard) handWrite(now mono.Time, held bool) {
+	p := &s.polling
+	p.came = false
+	if now < p.notYet {
+		s.finish(now)
+		return
+	}
+	p.hits++
+	p.credit = min(p.credit+1, maxCredit)
+	p.lingers.Store(p.credit == maxCredit)
+	p.handed = now
+	if held {
+		s.finish(now)
+		return
+	}
+	s.handOver(now)
 }
 
 // lockForPoll locks the shard, unless another goroutine has the lock or the shard has stopped.
@@ -217,6 +255,7 @@ func (p *polling) sendsAnyway() { p.awaited = p.handed != mono.Never }
 // posted records posts. It reports whether a lazy NIC sends the post at once, because the program posts singly.
 func (p *polling) posted(calls int) bool {
 	p.posts += calls
+	p.came = false
 	return p.posts == 1 && p.singles == singlesInRow
 }
 
@@ -256,14 +295,12 @@ func (s *Shard) linger(q *cq.CQ) {
 		packets, n := s.counters.RcvdPkts, q.Len()
 		s.work(now)
 		came := s.counters.RcvdPkts != packets && q.Len() == n
-		over := came || now >= end || now == before // a clock that stands still must not be waited for
-		switch {
-		case !over:
-		case came:
-			p.hits++
-			p.credit = min(p.credit+1, maxCredit)
-			p.lingers.Store(p.credit == maxCredit)
-		default:
+		over := now >= end || now == before // a clock that stands still must not be waited for
+		if came {
+			s.handWrite(now, false)
+			return
+		}
+		if over {
 			if p.credit--; p.credit < -maxCredit {
 				s.lapse(now, trustAfter)
 			}
