@@ -77,10 +77,26 @@ type engine struct {
 // side is the state of one direction.
 type side struct {
 	dir   Direction
-	rates Rates
+	draws []draw
 	rng   *rand.Rand
 	hold  holder
 	count Counters
+}
+
+// draw is a random fault that happens to a share of the packets.
+type draw struct {
+	fault Faults
+	rate  float64
+}
+
+// setRates sets the random faults. Only those that can happen are drawn for each packet.
+func (s *side) setRates(r Rates) {
+	s.draws = s.draws[:0]
+	for _, d := range [...]draw{{Of(Drop), r.Loss}, {Of(Corrupt), r.Corrupt}, {Of(ECN), r.ECN}, {Of(Dup), r.Dup}, {Of(Reorder), r.Reorder}, {Of(Delay), r.Delay}} {
+		if d.rate > 0 {
+			s.draws = append(s.draws, d)
+		}
+	}
 }
 
 func (s *side) snapshot() Counters {
@@ -107,7 +123,9 @@ func (e *engine) init(c Config, layout frame.Layout, now mono.Time) {
 	side := func(dir Direction, r Rates) side {
 		// Each direction draws from its own stream, so that the traffic of one
 		// does not change the faults of the other.
-		return side{dir: dir, rates: r, rng: rand.New(rand.NewPCG(c.Seed, uint64(dir))), hold: holder{limit: c.Hold}}
+		s := side{dir: dir, rng: rand.New(rand.NewPCG(c.Seed, uint64(dir))), hold: holder{limit: c.Hold}}
+		s.setRates(r)
+		return s
 	}
 	e.tx, e.rx = side(Tx, c.Tx), side(Rx, c.Rx)
 	if c.Track {
@@ -141,17 +159,13 @@ func (e *engine) decide(s *side, now mono.Time, f *link.Frame) Verdict {
 		e.apply(s, now, f, Of(r.Action), r, &v)
 		return v
 	}
-	r := &s.rates
-	if *r == (Rates{}) {
+	if len(s.draws) == 0 {
 		return v
 	}
 	var fate Faults
-	for _, draw := range []struct {
-		action Action
-		rate   float64
-	}{{Drop, r.Loss}, {Corrupt, r.Corrupt}, {ECN, r.ECN}, {Dup, r.Dup}, {Reorder, r.Reorder}, {Delay, r.Delay}} {
-		if draw.rate > 0 && s.rng.Float64() < draw.rate {
-			fate |= Of(draw.action)
+	for _, d := range s.draws {
+		if s.rng.Float64() < d.rate {
+			fate |= d.fault
 		}
 	}
 	e.apply(s, now, f, fate, &noRule, &v)

@@ -86,7 +86,8 @@ func (p *Port) SetRates(tx, rx Rates) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tx.rates, p.rx.rates = tx, rx
+	p.tx.setRates(tx)
+	p.rx.setRates(rx)
 	return nil
 }
 
