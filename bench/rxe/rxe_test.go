@@ -70,6 +70,25 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// With and without losses link/fault does the same work for each packet: only the rate differs.
+func TestSameFaults(t *testing.T) {
+	ends := [2]*end{{name: "x"}, {name: "y"}}
+	ends[1].remote = ends[0]
+	m := mixed{rxe{ends}, ours{ends: ends, rocectl: "rocectl", link: "raw"}, "raw", false}
+	lossy := m
+	lossy.lossy = true
+	tt := find(t, result.FromRXE)
+	without, with := m.argv(1, tt, 19001, 2), lossy.argv(1, tt, 19001, 2)
+	for i := range without {
+		if before := without[max(i, 1)-1]; without[i] != with[i] && before != "--loss" {
+			t.Errorf("%q and %q differ at %q", without, with, without[i])
+		}
+	}
+	if len(without) != len(with) || slices.Equal(without, with) {
+		t.Errorf("%q and %q", without, with)
+	}
+}
+
 func TestResults(t *testing.T) {
 	r := results{RXE: result.RXE{Kernel: "6.12"}, links: []string{"roce raw"}}
 	write, lat := find(t, "WRITE 64 KiB, PMTU 1024"), find(t, "SEND 64 B latency")
