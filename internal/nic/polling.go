@@ -175,22 +175,22 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	switch {
 	case q.Len() > 0 && s.watched():
 		if came { // before the acknowledgement, or along with it
-			s.handWrite(now, held)
+			s.endWithWrite(now, held)
 			break
 		}
 		s.finish(now)
 		s.linger(q)
 	case recvs == 1 && !held: // in q or in another queue, which the program polls next
-		s.handOver(now)
+		s.endWithMessage(now)
 	default:
 		s.finish(now)
 	}
 	s.polled(found)
 }
 
-// handOver ends a poll with a message for the program, and unlocks the shard. If the program usually answers, the acknowledgement
+// endWithMessage ends a poll with a message for the program, and unlocks the shard. If the program usually answers, the acknowledgement
 // waits for its next post.
-func (s *Shard) handOver(now mono.Time) {
+func (s *Shard) endWithMessage(now mono.Time) {
 	if !s.answers() {
 		s.finish(now)
 		return
@@ -199,9 +199,9 @@ func (s *Shard) handOver(now mono.Time) {
 	s.conclude(now)
 }
 
-// handWrite ends a poll after which the program will probably find the WRITE for which it watches, and unlocks the shard. The acknowledgement
+// endWithWrite ends a poll after which the program will probably find the WRITE for which it watches, and unlocks the shard. The acknowledgement
 // does not wait if the program has polled again instead of answering the message before: held.
-func (s *Shard) handWrite(now mono.Time, held bool) {
+func (s *Shard) endWithWrite(now mono.Time, held bool) {
 	p := &s.polling
 	p.came = false
 	if now < p.notYet {
@@ -216,7 +216,7 @@ func (s *Shard) handWrite(now mono.Time, held bool) {
 		s.finish(now)
 		return
 	}
-	s.handOver(now)
+	s.endWithMessage(now)
 }
 
 // lockForPoll locks the shard, unless another goroutine has the lock or the shard has stopped.
@@ -297,7 +297,7 @@ func (s *Shard) linger(q *cq.CQ) {
 		came := s.counters.RcvdPkts != packets && q.Len() == n
 		over := now >= end || now == before // a clock that stands still must not be waited for
 		if came {
-			s.handWrite(now, false)
+			s.endWithWrite(now, false)
 			return
 		}
 		if over {
