@@ -141,9 +141,6 @@ func (s *Shard) watched() bool { return s.polling.stalls.Load() >= maxStalls }
 // PollEmpty does pending work for a program that has found a completion queue empty,
 // unless another goroutine holds the lock. The NIC has background goroutines.
 func (s *Shard) PollEmpty(q *cq.CQ) {
-	if s.nic.lazy {
-		s.nic.SendDeferred()
-	}
 	now := s.nic.Now()
 	if last := s.polling.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
 		s.polling.polls.Store(0)
@@ -151,7 +148,15 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	if s.collecting != nil {
 		s.collecting.Until.Store(int64(now.Add(pollGap)))
 	}
-	if s.polling.polls.Add(1) > 1 && q.Len() == 0 { // a program that is about to wait polls only once
+	drives := s.polling.polls.Add(1) > 1 && q.Len() == 0 // a program that is about to wait polls only once
+	if s.nic.lazy {
+		for _, other := range s.nic.shards {
+			if other != s || !drives {
+				other.sendDeferred()
+			}
+		}
+	}
+	if drives {
 		s.drive(q, now)
 	}
 }
@@ -163,6 +168,13 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	}
 	s.called(now)
 	s.polling.foundNothing()
+	if s.nic.lazy {
+		s.immediate = 0
+		if s.deferred {
+			s.deferred = false
+			s.send(now)
+		}
+	}
 	held := s.deferred // the program has polled again instead of answering
 	recvs, packets := s.counters.RDMARecvs, s.counters.RcvdPkts
 	found := s.work(now) > 0

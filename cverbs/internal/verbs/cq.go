@@ -126,7 +126,9 @@ func PollCQ(cq abi.Handle, out []abi.WC) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.poll(out)
-	q.gone.Add(uint64(n))
+	if n > 0 {
+		q.gone.Add(uint64(n))
+	}
 	return n, nil
 }
 
