@@ -70,6 +70,13 @@ func (q *recvQueue) list(w *recvWQE) []mr.SGE {
 // ready reports whether there is a receive. If the queue is empty, ready takes one from the shared ring.
 func (q *recvQueue) ready() bool { return !q.empty() || q.shared != nil && q.fetch() }
 
+// done tells the program that a receive of the queue has ended.
+func (q *recvQueue) done() {
+	if q.shared != nil {
+		q.shared.Done(1)
+	}
+}
+
 // front returns the oldest work request of a queue that is not empty.
 func (q *recvQueue) front() *recvWQE { return q.at(q.head) }
 
@@ -119,9 +126,13 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 		q.holdRecv(wr)
 		return nil
 	}
-	if q.rq.shared != nil { // checkRecv has counted them, so there is room
+	if q.rq.shared != nil {
 		for q.rq.fetch() {
 		}
+		if q.rq.len() == q.rq.cap() { // the program has added more than there is room for
+			return q.recvQueueFull()
+		}
+		q.rq.shared.Done(-1)
 	}
 	q.rq.push(wr.ID, wr.SG)
 	return nil
@@ -143,6 +154,7 @@ func (q *QP) CancelRecv(id uint64) error {
 		*a, *b = *b, *a
 	}
 	q.rq.tail--
+	q.rq.done()
 	q.flushRecv(id)
 	return nil
 }
@@ -263,6 +275,9 @@ func (q *QP) endRecv() (into *cq.CQ, wc *cq.WC) {
 	into = q.recvCQ
 	if s.from != nil && s.from.cq != nil {
 		into = s.from.cq
+	}
+	if s.from == nil {
+		q.rq.done()
 	}
 	s.releaseRecv()
 	return into, q.beginRecv(into, s.recv.id)

@@ -8,18 +8,24 @@ import "github.com/goroce/roce/mr"
 // The program may add receives while the ring is open. When it has added one, it looks whether the ring is open still. If not, it has
 // the owner call [QP.EndRecvs], which flushes receives that were added while the queue pair failed.
 //
-// The ring has at most Caps.MaxRecvWR receives, with one element at most. Receives that are posted with [QP.PostRecv] come behind those
-// that the ring has then.
+// A receive in the ring has one element at most. Receives that are posted with [QP.PostRecv] come behind those that the ring has then; nobody may add to the
+// ring meanwhile. The queue pair has at most Caps.MaxRecvWR receives in both ways: Done tells the program how many have ended.
 type RecvRing struct {
 	Open func(bool) // true: the queue pair has left RESET; false: it enters RESET or ERR
 	Len  func() int // how many receives there are
+
+	Done func(int) // so many receives have ended that the program had added or posted; less than 0: it has posted some with a call
 
 	// Next takes the oldest receive, which has so many elements. ok is false if there is none.
 	Next func() (id uint64, sg [1]mr.SGE, elements int, ok bool)
 }
 
-// fetch moves the oldest receive of the shared ring to the queue, which has room.
+// fetch moves the oldest receive of the shared ring to the queue. It returns false if there is none, or if the program has added more than
+// the queue has room for.
 func (q *recvQueue) fetch() bool {
+	if q.len() == q.cap() {
+		return false
+	}
 	id, sg, n, ok := q.shared.Next()
 	if ok {
 		q.push(id, sg[:n])
@@ -47,10 +53,22 @@ func (q *QP) EndRecvs() {
 
 // dropRecvs empties the receive queue without completions.
 func (q *QP) dropRecvs() {
-	q.rq.clear()
-	for ok := q.rq.shared != nil; ok; {
-		_, _, _, ok = q.rq.shared.Next()
+	n := q.rq.len()
+	if q.responder.held {
+		n++
 	}
+	q.rq.clear()
+	r := q.rq.shared
+	if r == nil {
+		return
+	}
+	for {
+		if _, _, _, ok := r.Next(); !ok {
+			break
+		}
+		n++
+	}
+	r.Done(n)
 }
 
 // ForgetRecvRing ends the use of the ring: its memory may be freed afterwards.

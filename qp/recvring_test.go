@@ -14,13 +14,16 @@ import (
 
 // ringOf has the receives that a program adds without a call.
 type ringOf struct {
-	open bool
-	wrs  []qp.RecvWR
-	most int
+	open  bool
+	wrs   []qp.RecvWR
+	added int
+	done  int
+	slots int
+	most  int // receives of the queue pair
 }
 
 func (r *ringOf) engine() *qp.RecvRing {
-	return &qp.RecvRing{Open: func(open bool) { r.open = open }, Len: func() int { return len(r.wrs) },
+	return &qp.RecvRing{Open: func(open bool) { r.open = open }, Len: func() int { return len(r.wrs) }, Done: func(n int) { r.done += n },
 		Next: func() (id uint64, sg [1]mr.SGE, elements int, ok bool) {
 			if len(r.wrs) == 0 {
 				return
@@ -34,7 +37,7 @@ func (r *ringOf) engine() *qp.RecvRing {
 // PostRecv posts as a program with a ring does: what is not for the ring goes to the queue pair.
 func (n *node) PostRecv(wr *qp.RecvWR) error {
 	r := n.ring
-	if r == nil || !r.open || len(wr.SG) > 1 || len(r.wrs) == r.most {
+	if r == nil || !r.open || len(wr.SG) > 1 || len(r.wrs) == r.slots || r.added-r.done >= r.most {
 		return n.QP.PostRecv(wr)
 	}
 	n.addToRing(wr)
@@ -42,6 +45,7 @@ func (n *node) PostRecv(wr *qp.RecvWR) error {
 }
 
 func (n *node) addToRing(wr *qp.RecvWR) {
+	n.ring.added++
 	n.ring.wrs = append(n.ring.wrs, qp.RecvWR{ID: wr.ID, SG: slices.Clone(wr.SG)})
 }
 
@@ -65,7 +69,7 @@ func TestRecvRing(t *testing.T) {
 		if _, recvs := b.Outstanding(); recvs != 4 || len(b.ring.wrs) != 2 {
 			t.Errorf("%v: %d receives, %d of them in the ring", typ, recvs, len(b.ring.wrs))
 		}
-		if err := b.QP.PostRecv(&qp.RecvWR{}); !errors.Is(err, syscall.ENOMEM) {
+		if err := b.PostRecv(&qp.RecvWR{}); !errors.Is(err, syscall.ENOMEM) {
 			t.Errorf("%v: one too many: %v", typ, err)
 		}
 		for i := range 4 {
@@ -87,6 +91,46 @@ func TestRecvRing(t *testing.T) {
 		if got := ids(drain(b.recv)); !slices.Equal(got, []outcome{{9, 0}}) {
 			t.Errorf("%v: completed %v after a receive was added", typ, got)
 		}
+		if b.ring.added != b.ring.done {
+			t.Errorf("%v: %d receives added, %d done", typ, b.ring.added, b.ring.done)
+		}
+	}
+}
+
+// TestRecvRingLimit: the queue pair has as many receives as it has room for, wherever they are: in the ring, in the queue, or in use by a
+// message. A program that adds more loses none of those before.
+func TestRecvRingLimit(t *testing.T) {
+	const most = 4
+	b, m := newRingBench(t, qp.RC)
+	count := func(what string, want int) {
+		t.Helper()
+		n := 0
+		for ; n < 10 && b.PostRecv(&qp.RecvWR{ID: 100, SG: []mr.SGE{m.SGE(0, 2048)}}) == nil; n++ {
+		}
+		if n != want {
+			t.Errorf("%s: %d more receives were accepted, want %d", what, n, want)
+		}
+	}
+	must(0, b.PostRecv(&qp.RecvWR{ID: 1, SG: []mr.SGE{m.SGE(0, 2048)}}))
+	must(0, b.PostRecv(&qp.RecvWR{ID: 2, SG: []mr.SGE{m.SGE(0, 1), m.SGE(1, 64)}}))
+	count("two are queued", most-2)
+	b.inject(packet{op: bth.RCSendFirst, psn: 0, payload: make([]byte, 1024)})
+	count("a message has begun", 0)
+	b.inject(packet{op: bth.RCSendLast, psn: 1, payload: make([]byte, 10)})
+	count("a message is complete", 1)
+	for range 3 * most {
+		b.addToRing(&qp.RecvWR{ID: 200})
+	}
+	if err := b.QP.PostRecv(&qp.RecvWR{ID: 300}); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("after too many: %v", err)
+	}
+	must(0, b.Modify(&qp.Attr{State: qp.Err}, qp.AttrState))
+	got := map[uint64]int{}
+	for _, wc := range drain(b.recv) {
+		got[wc.ID]++
+	}
+	if got[1] != 1 || got[2] != 1 || got[100] != 3 || got[200] != 3*most || b.ring.added != b.ring.done {
+		t.Errorf("completed %v; %d added, %d done", got, b.ring.added, b.ring.done)
 	}
 }
 
@@ -126,7 +170,7 @@ func TestRecvRingCloses(t *testing.T) {
 	must(0, b.Modify(&qp.Attr{State: qp.Reset}, qp.AttrState))
 	b.addToRing(&qp.RecvWR{ID: 7})
 	b.EndRecvs()
-	if _, recvs := b.Outstanding(); b.ring.open || recvs != 0 || len(drain(b.recv)) != 0 {
+	if _, recvs := b.Outstanding(); b.ring.open || recvs != 0 || len(drain(b.recv)) != 0 || b.ring.added != b.ring.done {
 		t.Errorf("in RESET: open %t, %d receives", b.ring.open, recvs)
 	}
 	if err := b.PostRecv(&qp.RecvWR{}); !errors.Is(err, syscall.EINVAL) {

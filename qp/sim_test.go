@@ -3,6 +3,7 @@ package qp_test
 import (
 	"container/heap"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -396,7 +397,7 @@ func newNode(t testing.TB, w *network, c pairConfig, h *host, num bth.QPN, v4, v
 	n.recv = must(cq.New(c.cqEntries, cq.Options{CrossChannel: c.cross}))
 	var ring *qp.RecvRing
 	if c.ring && h.srq == nil && !c.cross && (c.typ == qp.RC || c.typ == qp.UC) {
-		n.ring = &ringOf{most: c.caps.MaxRecvWR}
+		n.ring = &ringOf{slots: 2, most: 1 << bits.Len(uint(c.caps.MaxRecvWR-1))}
 		ring = n.ring.engine()
 	}
 	xrcd := h.xrcd

@@ -1,7 +1,6 @@
 package nic
 
 import (
-	"math/bits"
 	"syscall"
 
 	"github.com/goroce/roce/bth"
@@ -93,8 +92,8 @@ func (q *QP) Closed() bool { return q.closed }
 func (n *NIC) Create(q *QP, c qp.Config, ring *RecvRing, noEcho bool, retain func() error) error {
 	s := q.shard
 	if ring != nil {
-		if most := c.Caps.MaxRecvWR; most < 1 || len(ring.Slots) != 1<<bits.Len(uint(most-1)) {
-			return errs.New("create qp", syscall.EINVAL, "a ring of %d receives, and a queue of %d", len(ring.Slots), most)
+		if n := len(ring.Slots); n&(n-1) != 0 || n == 0 {
+			return errs.New("create qp", syscall.EINVAL, "a ring of %d receives: must be a power of two", n)
 		}
 		c.RecvRing = ring.engine()
 	}

@@ -7,19 +7,23 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// RecvRing is the memory of a [qp.RecvRing], which a front end may share with memory of C. The program adds a receive so: if the ring is
-// open and not full, it writes slot Added, adds 1 to Added, and looks again whether the ring is open.
+// RecvRing is a [qp.RecvRing] in memory that a front end may share with a program of C. The program adds a receive so: if the ring is
+// open and neither the ring nor the receive queue is full, it writes slot Added, adds 1 to Added, and looks again whether the ring is open. The ring is
+// full if Added is as many as it has slots more than Taken, the receive queue if Added is MaxRecvWR more than Done.
 type RecvRing struct {
 	*RecvRingState
-	Slots []RecvSlot // as many as MaxRecvWR, rounded up to 2^k
+	Slots []RecvSlot // 2^k
+
+	taken uint32 // the same as Taken, which the program might overwrite
 }
 
 // RecvRingState is the part of a [RecvRing] that both sides watch. It has no pointers.
 type RecvRingState struct {
 	Open  atomic.Uint32 // 1: outside RESET and ERR. The queue pair sets it
 	Taken atomic.Uint32 // how many receives the queue pair has taken
-	_     [14]uint32
-	Added atomic.Uint32 // how many the program has added; the ring is full if they are as many as Slots more than Taken
+	Done  atomic.Uint32 // how many receives have ended, less those that were posted with a call
+	_     [13]uint32
+	Added atomic.Uint32 // how many the program has added
 	_     [15]uint32
 }
 
@@ -33,7 +37,7 @@ type RecvSlot struct {
 
 // engine returns the ring for the engine of the queue pair.
 func (r *RecvRing) engine() *qp.RecvRing {
-	return &qp.RecvRing{Open: r.open, Len: r.Len, Next: r.next}
+	return &qp.RecvRing{Open: r.open, Len: r.Len, Next: r.next, Done: func(n int) { r.Done.Add(uint32(n)) }}
 }
 
 func (r *RecvRing) open(open bool) {
@@ -45,14 +49,14 @@ func (r *RecvRing) open(open bool) {
 }
 
 // Len returns how many receives the program has added that the queue pair has not taken.
-func (r *RecvRing) Len() int { return int(r.Added.Load() - r.Taken.Load()) }
+func (r *RecvRing) Len() int { return int(min(r.Added.Load()-r.taken, uint32(len(r.Slots)))) }
 
 func (r *RecvRing) next() (id uint64, sg [1]mr.SGE, elements int, ok bool) {
-	at := r.Taken.Load()
-	if at == r.Added.Load() {
+	if r.taken == r.Added.Load() {
 		return 0, sg, 0, false
 	}
-	s := r.Slots[at&uint32(len(r.Slots)-1)]
-	r.Taken.Store(at + 1) // the program may overwrite the slot
+	s := r.Slots[r.taken&uint32(len(r.Slots)-1)]
+	r.taken++
+	r.Taken.Store(r.taken) // the program may overwrite the slot
 	return s.ID, s.SG, int(min(s.Elements, 1)), true
 }

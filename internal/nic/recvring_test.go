@@ -35,6 +35,11 @@ func TestRecvRing(t *testing.T) {
 		}
 		i++
 	}
+	take.Done(3)
+	take.Done(-1)
+	if r.Done.Load() != 2 {
+		t.Errorf("%d are done, want 2", r.Done.Load())
+	}
 	if take.Len() != 0 {
 		t.Errorf("%d receives are left", take.Len())
 	}
