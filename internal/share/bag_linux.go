@@ -1,6 +1,9 @@
 package share
 
 import (
+	"fmt"
+	"math/rand/v2"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -16,6 +19,11 @@ func newBag(files []int) (bag, error) {
 		return bag{-1}, err
 	}
 	defer unix.Close(pair[0])
+	// The name is for the library for C: in the child of a fork it recognizes the bag, and closes it.
+	if err := unix.Bind(pair[1], &unix.SockaddrUnix{Name: fmt.Sprintf("@goroce bag/%016x", rand.Uint64())}); err != nil {
+		unix.Close(pair[1])
+		return bag{-1}, err
+	}
 	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(files...), nil, 0); err != nil {
 		unix.Close(pair[1])
 		return bag{-1}, err
