@@ -255,6 +255,7 @@ void roce_collect_end(struct roce_qp *qp)
 				list(other);
 		}
 		pthread_mutex_unlock(&shard->handing);
+		roce_ring_doorbell(shard); /* for those who have found it locked, or the list empty */
 	}
 	free(qp->collected.slots);
 }
