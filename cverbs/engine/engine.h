@@ -145,9 +145,10 @@ struct roce_qp_attr { /* struct ibv_qp_attr */
 };
 
 /* Receives of a queue pair that the program posts without a call, in memory that the library shares with the engine. While the
- * ring is open, the library puts a receive into slot `added`, adds 1 to `added`, and looks again whether the ring is open. If it is
- * not, the library calls post_recv with n = 0. The engine takes the receives in order. It does not use the ring after
- * destroy_qp. */
+ * ring is open, and `added` is less than recv_slots more than `taken` and less than max_recv_wr more than `done`, the library may put a
+ * receive into slot `added`, and add 1 to `added`. Then it looks again whether the ring is open. If it is
+ * not, the library calls post_recv with n = 0. The engine takes the receives in order, and those that are posted by post_recv after those
+ * of the ring. The library adds none during post_recv. The engine does not use the ring after destroy_qp. */
 struct roce_recv_slot {
 	uint64_t wr_id;
 	struct roce_sge sge;
@@ -158,8 +159,9 @@ struct roce_recv_slot {
 struct roce_recv_ring {
 	_Alignas(64) uint32_t open; /* 1: the queue pair is not in RESET or ERR. The engine writes it */
 	uint32_t taken;             /* how many receives the engine has taken */
-	uint32_t engines[14];
-	uint32_t added;             /* how many the library has added; at most as many as there are slots more than `taken` */
+	uint32_t done;              /* how many receives have ended, less those that were posted by post_recv */
+	uint32_t engines[13];
+	uint32_t added;             /* how many the library has added */
 	uint32_t librarys[15];
 	struct roce_recv_slot slots[];
 };
@@ -173,7 +175,7 @@ struct roce_qp_init { /* struct ibv_qp_init_attr(_ex) */
 	uint32_t max_send_opaque; /* 0 */
 	uint64_t cookie;         /* comes back in events */
 	struct roce_recv_ring *recv_ring; /* of RC and UC without srq; NULL: none */
-	uint64_t recv_slots;              /* cap.max_recv_wr, rounded up to a power of two */
+	uint64_t recv_slots;              /* a power of two */
 };
 
 struct roce_srq_init {

@@ -28,6 +28,7 @@ func TestHostile(t *testing.T) {
 		"memory target", "memory source", "memory file", "memory reuse",
 		"faults sigaction", "faults signal", "faults early", "faults file", "faults past", "faults chain",
 		"faults back", "faults once", "faults default", "faults sent", "faults fork",
+		"fails", "orphan", "urgent", "receives limit", "receives threads", "receives full",
 		"faults again", "faults meanwhile", "faults ignored", "faults nested", "faults stack", "faults vfork",
 	} {
 		argv := strings.Fields(line)

@@ -257,7 +257,7 @@ struct roce_collected {
 struct roce_receives {
 	struct roce_recv_ring *ring; /* NULL: the engine takes all posts */
 	uint32_t slots;
-	pthread_mutex_t lock; /* of those who add */
+	pthread_mutex_t lock; /* of those who post */
 };
 
 struct roce_qp {
@@ -371,8 +371,10 @@ int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 /* Makes the ring for a new queue pair. */
 void roce_recv_ring_init(struct roce_qp *qp, struct roce_qp_init *init);
 void roce_recv_ring_free(struct roce_qp *qp);
-/* Posts the receives of a list up to one that is not for the ring: the engine has to take that. */
-void roce_recv_ring_add(struct roce_qp *qp, struct ibv_recv_wr **wr);
+/* Posts a receive. false: it is not for the ring, and the engine has to take it. */
+bool roce_recv_ring_add(struct roce_qp *qp, const struct ibv_recv_wr *wr);
+/* The call post_recv of the engine. Nobody adds to the ring meanwhile. */
+int roce_recv_ring_call(struct roce_qp *qp, const struct roce_recv_wr *wrs, int n, int *posted);
 
 /* collect.c */
 /* The shard of a completion queue; NULL: its queue pairs collect nothing. */

@@ -146,9 +146,8 @@ int roce_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr
 
 /* ---- receiving ---- */
 
-typedef int (*post_fn)(roce_handle queue, const struct roce_recv_wr *wrs, int n, int *posted);
-
-static int post_recvs(post_fn post, roce_handle queue, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+/* The engine posts to the shared receive queue or, if there is none, to the queue pair. */
+static int post_recvs(struct roce_qp *qp, struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct roce_recv_wr batch[BATCH];
 	struct loop_check loop = {0};
@@ -171,7 +170,7 @@ static int post_recvs(post_fn post, roce_handle queue, struct ibv_recv_wr *wr, s
 		}
 		if (!n)
 			break;
-		took = post(queue, batch, n, &posted);
+		took = srq ? roce_engine_table->post_srq_recv(srq->handle, batch, n, &posted) : roce_recv_ring_call(qp, batch, n, &posted);
 		if (unlikely(took)) {
 			for (wr = first; posted > 0; posted--)
 				wr = wr->next;
@@ -190,8 +189,9 @@ int roce_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 			*bad = wr;
 		return roce_err(EIO);
 	}
-	roce_recv_ring_add(to_qp(qp), &wr);
-	return wr ? post_recvs(roce_engine_table->post_recv, qp->handle, wr, bad) : 0;
+	for (int n = 0; wr && n < BATCH && roce_recv_ring_add(to_qp(qp), wr); n++) /* the list may be a loop */
+		wr = wr->next;
+	return wr ? post_recvs(to_qp(qp), NULL, wr, bad) : 0;
 }
 
 int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -201,5 +201,5 @@ int roce_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_r
 			*bad = wr;
 		return roce_err(EIO);
 	}
-	return post_recvs(roce_engine_table->post_srq_recv, srq->handle, wr, bad);
+	return post_recvs(NULL, srq, wr, bad);
 }

@@ -4,9 +4,12 @@ import (
 	"math"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
+	"github.com/goroce/roce/internal/inside"
+	"github.com/goroce/roce/qp"
 )
 
 func TestQueuePairs(t *testing.T) {
@@ -94,4 +97,53 @@ func TestMulticastRefused(t *testing.T) {
 	e.create(e.config(roce.UD))
 	wantErrno(t, "no group", AttachMcast(e.qp, &e.gid), syscall.EINVAL)
 	wantErrno(t, "not attached", DetachMcast(e.qp, &group), syscall.EINVAL)
+}
+
+// The engine opens the ring of receives that the library shares with it, takes receives from there, and flushes those that
+// the library adds too late. After the queue pair is destroyed the ring is the library's again.
+func TestRecvRing(t *testing.T) {
+	const slots = 4
+	a, b := newEnd(t, device0), newEnd(t, device1)
+	var ring struct {
+		roce.RecvRingState
+		slots [slots]roce.RecvSlot
+	}
+	init := b.config(roce.RC)
+	init.RecvRing, init.RecvSlots = unsafe.Pointer(&ring), slots
+	b.create(init)
+	a.create(a.config(roce.RC))
+	for _, e := range []*end{a, b} {
+		e.init()
+	}
+	a.connect(roce.RC, b)
+	b.connect(roce.RC, a)
+	add := func(id uint64) {
+		at := ring.Added.Load()
+		ring.slots[at%slots] = roce.RecvSlot{ID: id, SG: [1]roce.SGE{{Addr: b.info.Addr, Length: 100, LKey: roce.LKey(b.info.LKey)}}, Elements: 1}
+		ring.Added.Store(at + 1)
+	}
+	if ring.Open.Load() != 1 {
+		t.Fatal("the ring is not open")
+	}
+	for id := range uint64(2 * slots) {
+		add(id)
+		a.send(abi.SendWR{Opcode: uint32(roce.Send), SG: a.sge(0, 10), NumSGE: 1})
+		b.want(id, roce.StatusSuccess)
+	}
+	ok(t, ModifyQP(b.qp, &abi.QPAttr{State: uint32(roce.StateErr)}, uint32(roce.AttrState)))
+	add(99)
+	must[int](t)(PostRecv(b.qp, nil))
+	b.want(99, roce.StatusWRFlushErr)
+	if out := ring.Added.Load() - ring.Done.Load(); out != 0 || ring.Open.Load() != 0 {
+		t.Errorf("%d receives are outstanding, open %d", out, ring.Open.Load())
+	}
+	q, err := find[*queuePair](b.qp)
+	ok(t, err)
+	ok(t, DestroyQP(b.qp))
+	add(100)
+	inside.QP(q.qp).View(func(e *qp.QP) {
+		if _, recvs := e.Outstanding(); recvs != 0 {
+			t.Errorf("a destroyed queue pair has %d receives", recvs)
+		}
+	})
 }

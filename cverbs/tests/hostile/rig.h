@@ -39,7 +39,7 @@ struct end {
 
 static inline void make(struct end *e, struct ibv_device *device)
 {
-	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 1, 1, 0}};
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = {DEPTH, DEPTH, 1, 2, 0}};
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
 
 	CHECK((e->context = ibv_open_device(device)) && (e->pd = ibv_alloc_pd(e->context)));
