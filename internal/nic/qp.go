@@ -92,8 +92,8 @@ func (q *QP) Closed() bool { return q.closed }
 func (n *NIC) Create(q *QP, c qp.Config, ring *RecvRing, noEcho bool, retain func() error) error {
 	s := q.shard
 	if ring != nil {
-		if n := len(ring.Slots); n&(n-1) != 0 || n == 0 {
-			return errs.New("create qp", syscall.EINVAL, "a ring of %d receives: must be a power of two", n)
+		if n := len(ring.Slots); n&(n-1) != 0 || n == 0 || ring.RecvRingState == nil {
+			return errs.New("create qp", syscall.EINVAL, "a ring of %d receives: must be a power of two, and have a state", n)
 		}
 		c.RecvRing = ring.engine()
 	}
