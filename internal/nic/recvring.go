@@ -37,7 +37,7 @@ type RecvSlot struct {
 
 // engine returns the ring for the engine of the queue pair.
 func (r *RecvRing) engine() *qp.RecvRing {
-	return &qp.RecvRing{Open: r.open, Len: r.Len, Next: r.next, Done: func(n int) { r.Done.Add(uint32(n)) }}
+	return &qp.RecvRing{Open: r.open, Len: r.waiting, Next: r.next, Done: func(n int) { r.Done.Add(uint32(n)) }}
 }
 
 func (r *RecvRing) open(open bool) {
@@ -48,8 +48,8 @@ func (r *RecvRing) open(open bool) {
 	r.Open.Store(v)
 }
 
-// Len returns how many receives the program has added that the queue pair has not taken.
-func (r *RecvRing) Len() int { return int(min(r.Added.Load()-r.taken, uint32(len(r.Slots)))) }
+// waiting is how many receives the program has added that the queue pair has not taken.
+func (r *RecvRing) waiting() int { return int(min(r.Added.Load()-r.taken, uint32(len(r.Slots)))) }
 
 func (r *RecvRing) next() (id uint64, sg [1]mr.SGE, elements int, ok bool) {
 	if r.taken == r.Added.Load() {
