@@ -150,6 +150,7 @@ func (q *QP) executeWrite(p *frame.Packet, f bth.OpcodeFlags) verdict {
 	q.accept(p, f, s.writeLen)
 	if last {
 		s.in = noMessage
+		q.cnt.RDMAWrites++
 		if f&bth.Imm != 0 {
 			q.consumeRecv()
 			into, wc := q.endRecv()

@@ -64,7 +64,7 @@ func runWith(t *testing.T, engine, program string, args ...string) string {
 // subject; its first comment says what it tests.
 func TestFront(t *testing.T) {
 	engine := fakeEngine(t)
-	for _, name := range []string{"answers", "collect", "doorbell", "events", "extended", "forks", "lists", "objects", "receives", "signals"} {
+	for _, name := range []string{"answers", "collect", "doorbell", "events", "extended", "forks", "lists", "objects", "receives", "recvlock", "signals"} {
 		t.Run(name, func(t *testing.T) {
 			program := compile(t, name, "front/"+name+".c", "-L"+built, "-l:libibverbs.so.1", "-ldl", "-lpthread")
 			runWith(t, engine, program)

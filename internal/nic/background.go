@@ -34,7 +34,7 @@ func (s *Shard) run() {
 		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
 			if stopped = s.pause(timer); !stopped {
 				s.unstalled()
-				s.sendForgotten() // no post waits for longer than a pause
+				s.sendForgotten() // no post waits for longer than a tick
 				continue
 			}
 		}

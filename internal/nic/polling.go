@@ -11,7 +11,7 @@ import (
 
 // A program that polls an empty completion queue in a loop does the work of its shard. This is
 // faster than waiting for the background goroutine, which pauses meanwhile, so that packets do not
-// wake it. The background goroutine resumes when the program stops polling: at the end of the pause, and at
+// wake it. The background goroutine resumes when the program stops polling: within a tick, and at
 // once when the program waits.
 
 const (
@@ -22,11 +22,6 @@ const (
 	// pollGap is the time after its last poll during which a program still
 	// counts as polling.
 	pollGap = 250 * time.Microsecond
-
-	// The end of a pause takes the processor from a program of C, whose threads are not Go's, for as long as several messages take. So
-	// a pause lasts for a pauseShare-th of the time that the program has polled, at least a tick and at most longestPause.
-	pauseShare   = 8
-	longestPause = 8 * tick
 
 	// A program that polls may then watch its memory for a WRITE, without calls. If packets had to wait for the end
 	// of maxStalls pauses in a row, the background goroutine does not pause again until the program has polled for
@@ -70,14 +65,14 @@ type polling struct {
 	lingers atomic.Bool   // polls of the program linger with success, see linger
 
 	// Used by the background goroutine.
-	since mono.Time     // when the program began to poll; 0: it does not poll, or its polls linger
+	since mono.Time     // when the program began to poll; 0: it does not poll
 	trust time.Duration // the program must poll for this time before there are pauses again
 
 	// Guarded by the shard.
 	handed  mono.Time     // time of the last poll with a message for the program; mono.Never: the program has called since
 	awaited bool          // since then the background goroutine has sent deferred packets
 	prompt  int           // score of prompt calls, up to maxAnswerScore
-	came    bool          // since the last post a packet has come that brought no completion: probably a WRITE
+	came    bool          // since the last post a WRITE of a peer has come
 	posts   int           // since the last poll without success
 	singles int           // times in a row that posts was 1 at such a poll, up to singlesInRow
 	credit  int           // of linger: polls with success minus those without
@@ -96,7 +91,6 @@ func (s *Shard) pauses(now mono.Time) bool {
 		p.since = 0
 		return false
 	case p.lingers.Load():
-		p.since = 0
 		return true
 	case p.since == 0:
 		p.since = now
@@ -176,18 +170,18 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 		}
 	}
 	held := s.deferred // the program has polled again instead of answering
-	recvs, packets := s.counters.RDMARecvs, s.counters.RcvdPkts
+	recvs, writes, packets := s.counters.RDMARecvs, s.counters.RDMAWrites, s.counters.RcvdPkts
 	found := s.work(now) > 0
-	recvs, packets = s.counters.RDMARecvs-recvs, s.counters.RcvdPkts-packets
+	recvs, writes, packets = s.counters.RDMARecvs-recvs, s.counters.RDMAWrites-writes, s.counters.RcvdPkts-packets
 	if recvs > 0 {
 		s.polling.handed = now
 	}
-	came := s.polling.came || packets > uint64(q.Len())
+	came := s.polling.came || writes > 0
 	s.polling.came = came
 	switch {
 	case q.Len() > 0 && s.watched():
 		if came { // before the acknowledgement, or along with it
-			s.endWithWrite(now, held)
+			s.endWithWrite(now, !held && packets <= writes+1)
 			break
 		}
 		s.finish(now)
@@ -211,9 +205,9 @@ func (s *Shard) endWithMessage(now mono.Time) {
 	s.conclude(now)
 }
 
-// endWithWrite ends a poll after which the program will probably find the WRITE for which it watches, and unlocks the shard. The acknowledgement
-// does not wait if the program has polled again instead of answering the message before: held.
-func (s *Shard) endWithWrite(now mono.Time, held bool) {
+// endWithWrite ends a poll after which the program will probably find the WRITE for which it watches, and unlocks the shard. waits: the acknowledgement
+// may wait for the program's answer, since nothing else has come that needs a response, and the program has answered the message before.
+func (s *Shard) endWithWrite(now mono.Time, waits bool) {
 	p := &s.polling
 	p.came = false
 	if now < p.notYet {
@@ -224,7 +218,7 @@ func (s *Shard) endWithWrite(now mono.Time, held bool) {
 	p.credit = min(p.credit+1, maxCredit)
 	p.lingers.Store(p.credit == maxCredit)
 	p.handed = now
-	if held {
+	if !waits {
 		s.finish(now)
 		return
 	}
@@ -304,12 +298,13 @@ func (s *Shard) linger(q *cq.CQ) {
 			s.mu.Unlock()
 			return
 		}
-		packets, n := s.counters.RcvdPkts, q.Len()
+		packets, writes, n := s.counters.RcvdPkts, s.counters.RDMAWrites, q.Len()
 		s.work(now)
-		came := s.counters.RcvdPkts != packets && q.Len() == n
+		packets, writes = s.counters.RcvdPkts-packets, s.counters.RDMAWrites-writes
+		came := packets != 0 && q.Len() == n
 		over := now >= end || now == before // a clock that stands still must not be waited for
 		if came {
-			s.endWithWrite(now, false)
+			s.endWithWrite(now, packets == writes)
 			return
 		}
 		if over {
@@ -357,15 +352,7 @@ func (s *Shard) polledAt(now mono.Time) bool {
 	return s.polling.polls.Load() >= pollsInRow && now.Sub(mono.Time(s.polling.last.Load())) < pollGap
 }
 
-// pauseTime is how long the background goroutine leaves the work to a program that polls.
-func (p *polling) pauseTime(now mono.Time) time.Duration {
-	if p.since == 0 {
-		return tick
-	}
-	return min(max(now.Sub(p.since)/pauseShare, tick), longestPause)
-}
-
-// pause leaves the work to the polling program, for its pauseTime or until the program waits. It reports
+// pause leaves the work to the polling program, for a tick or until the program waits. It reports
 // whether the program has stopped polling without waiting.
 func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	s.polling.paused.Store(true)
@@ -375,7 +362,7 @@ func (s *Shard) pause(timer *time.Timer) (stopped bool) {
 	}
 	s.letCollect(true)
 	defer s.letCollect(false)
-	timer.Reset(s.polling.pauseTime(s.nic.Now()))
+	timer.Reset(tick)
 	select {
 	case <-timer.C:
 		stopped = !s.polledAt(s.nic.Now())

@@ -53,22 +53,6 @@ func TestStallsEndLingering(t *testing.T) {
 	}
 }
 
-// A pause lasts for an eighth of the time that the program has polled, within bounds.
-func TestPauseTime(t *testing.T) {
-	const ms = time.Millisecond
-	for _, test := range []struct{ polled, want time.Duration }{
-		{0, tick}, {8 * ms, ms}, {9 * ms, 9 * ms / 8}, {40 * ms, 5 * ms}, {64 * ms, 8 * ms}, {time.Hour, 8 * ms},
-	} {
-		p := &polling{since: 1}
-		if got := p.pauseTime(p.since.Add(test.polled)); got != test.want {
-			t.Errorf("after polling for %v a pause of %v, want %v", test.polled, got, test.want)
-		}
-	}
-	if got := new(polling).pauseTime(1 << 40); got != tick {
-		t.Errorf("a pause of %v while polls linger", got)
-	}
-}
-
 // A program counts as answering after enough prompt calls. One late call does not end that, two in a row do.
 func TestAnswers(t *testing.T) {
 	repeat := func(n int, d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, n) }

@@ -52,7 +52,12 @@ func (r *RecvRing) open(open bool) {
 func (r *RecvRing) waiting() int { return int(min(r.Added.Load()-r.taken, uint32(len(r.Slots)))) }
 
 func (r *RecvRing) next() (id uint64, sg [1]mr.SGE, elements int, ok bool) {
-	if r.taken == r.Added.Load() {
+	switch n := r.Added.Load() - r.taken; {
+	case n == 0:
+		return 0, sg, 0, false
+	case n > uint32(len(r.Slots)): // the program has overwritten the ring
+		r.taken += n
+		r.Taken.Store(r.taken)
 		return 0, sg, 0, false
 	}
 	s := r.Slots[r.taken&uint32(len(r.Slots)-1)]

@@ -147,7 +147,8 @@ func (s *Shard) post(q *QP, n, calls int, f func(*qp.QP) error) (single bool, er
 	}
 	err = f(q.engine)
 	s.touch(q)
-	// A burst of posts of a polling program reads the clock only once: it is shorter than the pause.
+	// A burst of posts of a polling program reads the clock only once: it is shorter than the pause, which ends
+	// within a tick.
 	now := s.busyAt
 	if s.unbuilt == 0 || !s.polling.paused.Load() {
 		now = s.nic.Now()
@@ -183,6 +184,7 @@ func (s *Shard) PostAll(qps []*QP, f func() (int, error)) (bad int, err error) {
 	now := s.nic.Now()
 	s.busyAt = now
 	s.called(now)
+	s.polling.came = false
 	s.finish(now)
 	return bad, err
 }

@@ -339,6 +339,8 @@ static int post_srq_recv(roce_handle h, const struct roce_recv_wr *wrs, int n, i
 
 static int post_recv(roce_handle h, const struct roce_recv_wr *wrs, int n, int *posted)
 {
+	if (state.in_recv)
+		state.in_recv();
 	return post_recvs(check(h, QP), wrs, n, posted);
 }
 

@@ -18,7 +18,7 @@ struct fake {
 	int sends, recvs, calls, batch[FAKE_WRS], program_calls[FAKE_WRS];
 	struct roce_collecting collecting[2]; /* of completion queues of vector 0 and of others */
 	void (*hand_over)(struct roce_collecting *); /* of the library */
-	void (*in_modify)(void), (*in_close)(void), (*in_post)(uint64_t id); /* called by these calls, unless NULL */
+	void (*in_modify)(void), (*in_close)(void), (*in_recv)(void), (*in_post)(uint64_t id); /* called by these calls, unless NULL */
 	int room; /* how many requests post_send and post_recv take before -ENOMEM */
 
 	struct roce_wc wcs[FAKE_WRS]; /* the results of poll_cq */
