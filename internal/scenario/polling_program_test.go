@@ -1,6 +1,9 @@
 package scenario_test
 
 import (
+	"context"
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -236,6 +239,158 @@ func TestPostThenClose(t *testing.T) {
 		check(t, p.b.qp.Close())
 		for range 5 {
 			p.a.wait()
+		}
+	})
+}
+
+// joinWith connects a to b, with a's timeout and retries.
+func joinWith(t *testing.T, a, b *peer, timeout, retries uint8) {
+	t.Helper()
+	for _, end := range [][2]*peer{{a, b}, {b, a}} {
+		x, y := end[0], end[1]
+		check(t, x.qp.Connect(context.Background(), roce.Peer{
+			AHAttr: roce.AHAttr{DGID: y.dev.GIDs()[0]}, QPN: y.qp.Num(), PSN: y.psn, MTU: roce.MTU1024,
+			Timeout: timeout, RetryCnt: retries, RNRRetry: 7, MinRNRTimer: 12, RdAtomic: 16,
+		}, x.psn))
+	}
+}
+
+// pollsFor polls in a loop for some time.
+func (p *program) pollsFor(d time.Duration) {
+	p.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Microsecond) {
+		p.empty(1)
+	}
+}
+
+// impatient are timeouts of peers that have waited for no longer than a pause of a millisecond.
+var impatient = []struct{ timeout, retries uint8 }{
+	{9, 0},  // 2.1 ms
+	{10, 0}, // 4.2 ms
+	{8, 3},  // 4 times 1.05 ms
+}
+
+// A program that has polled for long computes for 20 ms. Its peer's WRITE succeeds, although the peer has a short timeout.
+func TestPauseAndTimeout(t *testing.T) {
+	for _, peer := range impatient {
+		for _, polled := range []time.Duration{time.Millisecond, 100 * time.Millisecond} {
+			t.Run(fmt.Sprintf("timeout %d, %d retries, polled %v", peer.timeout, peer.retries, polled), func(t *testing.T) {
+				for phase := range time.Duration(10) {
+					eagerLazy(t, func(t *testing.T, lazy bool) {
+						n := newNetwork(t)
+						c := n.config("10.0.0.2")
+						c.Lazy = lazy
+						p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
+						joinWith(t, p.a, p.b, peer.timeout, peer.retries)
+						p.pollsFor(polled + phase*time.Millisecond)
+						began := time.Now()
+						p.a.post(roce.Write, 0, 64, p.b, 64)
+						wc, err := p.a.cq.Next(within(t, time.Second))
+						check(t, err)
+						if wc.Status != roce.StatusSuccess {
+							t.Errorf("the WRITE ends with %v after %v", wc.Status, time.Since(began))
+						}
+						time.Sleep(20 * time.Millisecond) // the program computes
+					})
+				}
+			})
+		}
+	}
+}
+
+// A program that has answered at once, and polled for long, does not answer the next message. The peer's SEND succeeds.
+func TestDeferredAndTimeout(t *testing.T) {
+	for _, peer := range impatient {
+		for _, polled := range []time.Duration{time.Millisecond, 100 * time.Millisecond} {
+			t.Run(fmt.Sprintf("timeout %d, %d retries, polled %v", peer.timeout, peer.retries, polled), func(t *testing.T) {
+				for phase := range time.Duration(10) {
+					eagerLazy(t, func(t *testing.T, lazy bool) {
+						n := newNetwork(t)
+						c := n.config("10.0.0.2")
+						c.Lazy = lazy
+						p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
+						joinWith(t, p.a, p.b, peer.timeout, peer.retries)
+						p.trusted()
+						p.pollsFor(polled + phase*time.Millisecond)
+						p.ping()
+						began := time.Now()
+						wc, err := p.a.cq.Next(within(t, time.Second))
+						check(t, err)
+						if wc.Status != roce.StatusSuccess {
+							t.Errorf("the SEND ends with %v after %v", wc.Status, time.Since(began))
+						}
+						time.Sleep(20 * time.Millisecond) // the program computes
+					})
+				}
+			})
+		}
+	}
+}
+
+// A program READs much, then watches its memory for a WRITE. It does this again and again. The WRITE should not wait for the end of a pause
+// each time: the stack learns that the program watches.
+func TestReadsThenWatch(t *testing.T) {
+	eagerLazy(t, func(t *testing.T, lazy bool) {
+		n := newNetwork(t)
+		c := n.config("10.0.0.2")
+		c.Lazy = lazy
+		p := &program{t, newPeer(t, n.device("10.0.0.1"), 8192), newPeer(t, n.open(c), 8192)}
+		joinWith(t, p.a, p.b, 14, 7)
+		m := ok(p.b.pd.RegMR(words(1), allRights|roce.Watched))(t)
+		round := uint64(0)
+		watch := func() time.Duration {
+			round++
+			copy(p.a.buf, []byte{byte(round)})
+			wr := p.a.wr(roce.Write, 0, 8, nil, 0)
+			wr.RemoteAddr, wr.RKey = m.Addr(), m.RKey()
+			check(t, p.a.qp.PostSend(wr))
+			began := time.Now()
+			for m.Load64(0)&0xff != round&0xff {
+				time.Sleep(time.Microsecond)
+			}
+			d := time.Since(began)
+			p.a.wait()
+			return d
+		}
+		for range 20 { // it is found to watch its memory
+			p.pollsFor(3 * time.Millisecond)
+			watch()
+		}
+		const rounds = 50
+		stalled := 0
+		for range rounds {
+			for range 600 {
+				p.b.post(roce.Read, 0, 4096, p.a, 0)
+				var wcs [1]roce.WC
+				for p.b.cq.Poll(wcs[:]) == 0 { // without a sleep: it is the program that receives the response
+					runtime.Gosched()
+				}
+			}
+			if watch() > 200*time.Microsecond {
+				stalled++
+			}
+		}
+		t.Logf("%d of %d stalled", stalled, rounds)
+		if stalled > rounds/4 {
+			t.Errorf("%d of %d WRITEs waited for the end of a pause", stalled, rounds)
+		}
+	})
+}
+
+// A program that has polled for long, and then waits, is woken by a later message at once.
+func TestWaitAfterLongPolling(t *testing.T) {
+	eagerLazy(t, func(t *testing.T, lazy bool) {
+		p := newProgram(t, lazy)
+		p.b.recv(0, 64)
+		p.pollsFor(100 * time.Millisecond)
+		var sent time.Time
+		time.AfterFunc(500*time.Microsecond, func() {
+			sent = time.Now()
+			p.a.post(roce.Send, 0, 64, nil, 0)
+		})
+		p.b.wait()
+		if d := time.Since(sent); d != 0 {
+			t.Errorf("woken %v after the message", d)
 		}
 	})
 }
