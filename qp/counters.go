@@ -17,8 +17,8 @@ type Counters struct {
 	SendErr           uint64 // work requests that failed locally
 	RDMASends         uint64 // SENDs completed
 	RDMARecvs         uint64 // receives completed
-	RDMAWrites        uint64 // WRITEs of peers executed
 
+	RDMAWrites      uint64 // WRITEs of peers executed
 	ICRCErr         uint64 // packets with a wrong ICRC
 	StrangeID       uint64 // of these, packets with an Identification that is not near those of the peer
 	WeakICRC        uint64 // packets whose ICRC could be checked in 16 of its 32 bits only: over UDP sockets and IPv4
@@ -77,8 +77,8 @@ func (c *Counters) fields() [45]Field {
 		{"out_of_seq_request", &c.OutOfSeqRequest}, {"rcvd_rnr_err", &c.RcvdRNRErr}, {"send_rnr_err", &c.SendRNRErr},
 		{"rcvd_seq_err", &c.RcvdSeqErr}, {"ack_deferred", &c.AckDeferred}, {"retry_exceeded_err", &c.RetryExceededErr},
 		{"retry_rnr_exceeded_err", &c.RetryRNRExceeded}, {"completer_retry_err", &c.CompleterRetryErr}, {"send_err", &c.SendErr},
-		{"rdma_sends", &c.RDMASends}, {"rdma_recvs", &c.RDMARecvs}, {"rdma_writes", &c.RDMAWrites},
-		{"icrc_err", &c.ICRCErr}, {"strange_id", &c.StrangeID}, {"weak_icrc", &c.WeakICRC}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
+		{"rdma_sends", &c.RDMASends}, {"rdma_recvs", &c.RDMARecvs},
+		{"rdma_writes", &c.RDMAWrites}, {"icrc_err", &c.ICRCErr}, {"strange_id", &c.StrangeID}, {"weak_icrc", &c.WeakICRC}, {"local_ack_timeout_err", &c.LocalAckTimeout}, {"implied_nak_seq_err", &c.ImpliedNAK},
 		{"retrans_pkts", &c.RetransPkts}, {"partial_reads", &c.PartialReads}, {"early_responses", &c.EarlyResponses}, {"held_requests", &c.HeldRequests}, {"hold_refused", &c.HoldRefused},
 		{"premature_nak", &c.PrematureNAK}, {"single_repairs", &c.SingleRepairs}, {"probe_pkts", &c.Probes}, {"seq_nak_sent", &c.SeqNAKSent}, {"fatal_nak_sent", &c.FatalNAKSent},
 		{"fatal_nak_rcvd", &c.FatalNAKRcvd}, {"ghost_ack", &c.GhostAck}, {"wrong_peer", &c.WrongPeer},

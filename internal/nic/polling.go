@@ -176,11 +176,10 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	if recvs > 0 {
 		s.polling.handed = now
 	}
-	came := s.polling.came || writes > 0
-	s.polling.came = came
+	s.polling.came = s.polling.came || writes > 0
 	switch {
 	case q.Len() > 0 && s.watched():
-		if came { // before the acknowledgement, or along with it
+		if s.polling.came { // before the acknowledgement, or along with it
 			s.endWithWrite(now, !held && packets <= writes+1)
 			break
 		}

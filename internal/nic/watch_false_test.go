@@ -42,24 +42,6 @@ func (w *watcher) respond(n int) {
 	}
 }
 
-// sendLong is send of a packet with payload.
-func (w *watcher) sendLong(op bth.Opcode, psn bth.PSN, payload int, headers func(b []byte) int) {
-	w.t.Helper()
-	size := int(op.Info().HeaderLen) + payload + bth.ICRCLen
-	body, crc, ok := w.peer.Begin(batchPath(w.t, batchPeer, batchOwn, 0), size)
-	if !ok {
-		w.t.Fatal("no room")
-	}
-	at := bth.PutBTH(body, op, 0, 0, bth.DefaultPKey, w.qps[0].Num(), psn)
-	headers(body[at:])
-	end := len(body) - bth.ICRCLen
-	bth.PutICRC(body[end:], crc.UpdateBody(body[:end]))
-	w.peer.Commit()
-	if err := w.peer.Flush(); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // The response to a READ is several packets, and no WRITE. The poll must linger for the WRITE, as with a response of one packet.
 func TestWatchingLongRead(t *testing.T) {
 	for _, packets := range []int{1, 3} {

@@ -33,10 +33,15 @@ func newWatcher(t *testing.T) *watcher {
 	return w
 }
 
-// send sends a packet of the peer.
+// send sends a packet of the peer without payload.
 func (w *watcher) send(op bth.Opcode, psn bth.PSN, headers func(b []byte) int) {
 	w.t.Helper()
-	size := int(op.Info().HeaderLen) + bth.ICRCLen
+	w.sendLong(op, psn, 0, headers)
+}
+
+func (w *watcher) sendLong(op bth.Opcode, psn bth.PSN, payload int, headers func(b []byte) int) {
+	w.t.Helper()
+	size := int(op.Info().HeaderLen) + payload + bth.ICRCLen
 	body, crc, ok := w.peer.Begin(batchPath(w.t, batchPeer, batchOwn, 0), size)
 	if !ok {
 		w.t.Fatal("no room")

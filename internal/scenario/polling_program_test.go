@@ -269,59 +269,35 @@ var impatient = []struct{ timeout, retries uint8 }{
 	{8, 3},  // 4 times 1.05 ms
 }
 
-// A program that has polled for long computes for 20 ms. Its peer's WRITE succeeds, although the peer has a short timeout.
+// A program polls for long, and then computes for 20 ms. What its peer sends meanwhile succeeds, although the peer has a short timeout: a WRITE,
+// and a SEND whose acknowledgement waits for the program's answer, because it has always answered at once.
 func TestPauseAndTimeout(t *testing.T) {
-	for _, peer := range impatient {
-		for _, polled := range []time.Duration{time.Millisecond, 100 * time.Millisecond} {
-			t.Run(fmt.Sprintf("timeout %d, %d retries, polled %v", peer.timeout, peer.retries, polled), func(t *testing.T) {
-				for phase := range time.Duration(10) {
-					eagerLazy(t, func(t *testing.T, lazy bool) {
-						n := newNetwork(t)
-						c := n.config("10.0.0.2")
-						c.Lazy = lazy
-						p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
-						joinWith(t, p.a, p.b, peer.timeout, peer.retries)
-						p.pollsFor(polled + phase*time.Millisecond)
-						began := time.Now()
-						p.a.post(roce.Write, 0, 64, p.b, 64)
-						wc, err := p.a.cq.Next(within(t, time.Second))
-						check(t, err)
-						if wc.Status != roce.StatusSuccess {
-							t.Errorf("the WRITE ends with %v after %v", wc.Status, time.Since(began))
-						}
-						time.Sleep(20 * time.Millisecond) // the program computes
-					})
-				}
-			})
-		}
-	}
-}
-
-// A program that has answered at once, and polled for long, does not answer the next message. The peer's SEND succeeds.
-func TestDeferredAndTimeout(t *testing.T) {
-	for _, peer := range impatient {
-		for _, polled := range []time.Duration{time.Millisecond, 100 * time.Millisecond} {
-			t.Run(fmt.Sprintf("timeout %d, %d retries, polled %v", peer.timeout, peer.retries, polled), func(t *testing.T) {
-				for phase := range time.Duration(10) {
-					eagerLazy(t, func(t *testing.T, lazy bool) {
-						n := newNetwork(t)
-						c := n.config("10.0.0.2")
-						c.Lazy = lazy
-						p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
-						joinWith(t, p.a, p.b, peer.timeout, peer.retries)
-						p.trusted()
-						p.pollsFor(polled + phase*time.Millisecond)
-						p.ping()
-						began := time.Now()
-						wc, err := p.a.cq.Next(within(t, time.Second))
-						check(t, err)
-						if wc.Status != roce.StatusSuccess {
-							t.Errorf("the SEND ends with %v after %v", wc.Status, time.Since(began))
-						}
-						time.Sleep(20 * time.Millisecond) // the program computes
-					})
-				}
-			})
+	for what, send := range map[string]func(p *program, polls func()){
+		"WRITE": func(p *program, polls func()) { polls(); p.a.post(roce.Write, 0, 64, p.b, 64) },
+		"SEND":  func(p *program, polls func()) { p.trusted(); polls(); p.ping() },
+	} {
+		for _, peer := range impatient {
+			for _, polled := range []time.Duration{time.Millisecond, 100 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%s, timeout %d, %d retries, polled %v", what, peer.timeout, peer.retries, polled), func(t *testing.T) {
+					for phase := range time.Duration(10) {
+						eagerLazy(t, func(t *testing.T, lazy bool) {
+							n := newNetwork(t)
+							c := n.config("10.0.0.2")
+							c.Lazy = lazy
+							p := &program{t, newPeer(t, n.device("10.0.0.1"), 4096), newPeer(t, n.open(c), 4096)}
+							joinWith(t, p.a, p.b, peer.timeout, peer.retries)
+							send(p, func() { p.pollsFor(polled + phase*time.Millisecond) })
+							began := time.Now()
+							wc, err := p.a.cq.Next(within(t, time.Second))
+							check(t, err)
+							if wc.Status != roce.StatusSuccess {
+								t.Errorf("ends with %v after %v", wc.Status, time.Since(began))
+							}
+							time.Sleep(20 * time.Millisecond) // the program computes
+						})
+					}
+				})
+			}
 		}
 	}
 }
