@@ -27,14 +27,12 @@ func (s *Shard) run() {
 	// this goroutine has woken another one, which this thread then runs at once. So an idle poll calls Gosched only if
 	// there are not more threads than processors.
 	crowded := runtime.GOMAXPROCS(0) > runtime.NumCPU()
-	timer := time.NewTimer(tick)
-	timer.Stop()
 	for {
 		stopped := false
 		if s.pauses(s.nic.Now()) && !s.nic.Closing() {
-			if stopped = s.pause(timer); !stopped {
+			if stopped = s.pause(); !stopped {
 				s.unstalled()
-				s.sendForgotten() // no post waits for longer than a tick
+				s.sendForgotten()
 				continue
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/alarm"
 	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/internal/share"
@@ -129,9 +130,18 @@ func (n *NIC) Start(q QP1) {
 	n.shards[0].port.OnLink(n.linkChanged)
 	if !n.polled {
 		for _, s := range n.shards {
+			s.polling.alarm = n.newAlarm()
 			n.running.Go(s.run)
 		}
 	}
+}
+
+// newAlarm returns an alarm for the pauses of a shard. A hub of mem ports may be part of a test that controls the time.
+func (n *NIC) newAlarm() alarm.Alarm {
+	if n.info.Driver == "mem" {
+		return alarm.NewRuntime(tick)
+	}
+	return alarm.New(tick)
 }
 
 // Shard returns a shard, from 0; Shards returns how many there are.
@@ -239,6 +249,9 @@ func (n *NIC) Close(linger time.Duration) error {
 	}
 	tell(errs.ErrClosed)
 	close(n.done)
+	for _, s := range n.shards {
+		s.polling.endPause()
+	}
 	n.linger(linger)
 	n.Lock()
 	n.stopped = true
@@ -248,6 +261,9 @@ func (n *NIC) Close(linger time.Duration) error {
 		failed = append(failed, s.port.Close())
 	}
 	n.running.Wait()
+	for _, s := range n.shards {
+		s.polling.close()
+	}
 	return errors.Join(failed...)
 }
 

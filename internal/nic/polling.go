@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/goroce/roce/cq"
-	"github.com/goroce/roce/internal/notify"
+	"github.com/goroce/roce/internal/alarm"
 	"github.com/goroce/roce/mono"
 )
 
 // A program that polls an empty completion queue in a loop does the work of its shard. This is
 // faster than waiting for the background goroutine, which pauses meanwhile, so that packets do not
-// wake it. The background goroutine resumes when the program stops polling: within a tick, and at
-// once when the program waits.
+// wake it. It sleeps until an alarm, which the polls postpone. So it resumes when the program stops polling: within
+// a tick, and at once when the program waits.
 
 const (
 	// pollsInRow is the number of empty polls in a row after which a program counts as
@@ -60,7 +60,8 @@ type polling struct {
 	polls   atomic.Uint32 // empty polls in a row
 	last    atomic.Int64  // mono.Time of the last of them
 	paused  atomic.Bool   // the background goroutine pauses
-	resume  notify.Chan   // ends the pause
+	alarm   alarm.Alarm   // ends the pause; nil on a NIC without background goroutines
+	set     atomic.Int64  // mono.Time when the alarm was set
 	stalls  atomic.Int32  // pauses in a row in which packets waited
 	lingers atomic.Bool   // polls of the program linger with success, see linger
 
@@ -139,6 +140,9 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	if last := s.polling.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
 		s.polling.polls.Store(0)
 	}
+	if s.polling.paused.Load() {
+		s.polling.postpone(now)
+	}
 	if s.collecting != nil {
 		s.collecting.Until.Store(int64(now.Add(pollGap)))
 	}
@@ -152,6 +156,13 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	}
 	if drives {
 		s.drive(q, now)
+	}
+}
+
+// postpone postpones the end of the pause for a program that still polls. Doing so for each poll would take too long.
+func (p *polling) postpone(now mono.Time) {
+	if set := p.set.Load(); now.Sub(mono.Time(set)) >= tick/2 && p.set.CompareAndSwap(set, int64(now)) {
+		p.alarm.Postpone()
 	}
 }
 
@@ -329,7 +340,7 @@ func (s *Shard) lapse(now mono.Time, d time.Duration) {
 // to wait for.
 func (s *Shard) lingeredInVain() {
 	if s.polling.lingers.Swap(false) && s.polling.paused.Load() {
-		s.polling.resume.Notify()
+		s.polling.alarm.Ring()
 	}
 }
 
@@ -342,7 +353,7 @@ func (s *Shard) Waits() {
 		s.collecting.On.Store(0) // what was collected is posted when the pause ends
 	}
 	if s.polling.paused.Load() {
-		s.polling.resume.Notify()
+		s.polling.alarm.Ring()
 	}
 }
 
@@ -351,23 +362,36 @@ func (s *Shard) polledAt(now mono.Time) bool {
 	return s.polling.polls.Load() >= pollsInRow && now.Sub(mono.Time(s.polling.last.Load())) < pollGap
 }
 
-// pause leaves the work to the polling program, for a tick or until the program waits. It reports
+// pause leaves the work to the polling program, until it has not polled for a tick or waits. It reports
 // whether the program has stopped polling without waiting.
-func (s *Shard) pause(timer *time.Timer) (stopped bool) {
-	s.polling.paused.Store(true)
-	defer s.polling.paused.Store(false)
-	if s.polling.polls.Load() < pollsInRow { // the program has not seen that we pause
+func (s *Shard) pause() (stopped bool) {
+	p := &s.polling
+	p.paused.Store(true)
+	defer p.paused.Store(false)
+	if p.polls.Load() < pollsInRow || s.nic.Closing() { // the program, or Close, has not seen that we pause
 		return false
 	}
 	s.letCollect(true)
 	defer s.letCollect(false)
-	timer.Reset(tick)
-	select {
-	case <-timer.C:
-		stopped = !s.polledAt(s.nic.Now())
-	case <-s.polling.resume:
-	case <-s.nic.done:
+	began := s.nic.Now()
+	p.set.Store(int64(began))
+	rung := p.alarm.Sleep()
+	if p.set.Load() != int64(began) { // the program has polled for half a tick, and no packets waited
+		s.unstalled()
 	}
-	timer.Stop()
-	return stopped
+	return !rung && !s.polledAt(s.nic.Now())
+}
+
+// endPause ends the pause of a NIC that closes.
+func (p *polling) endPause() {
+	if p.alarm != nil {
+		p.alarm.Ring()
+	}
+}
+
+// close releases the alarm. The background goroutine has ended.
+func (p *polling) close() {
+	if p.alarm != nil {
+		p.alarm.Close()
+	}
 }

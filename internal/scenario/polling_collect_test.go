@@ -174,6 +174,38 @@ func TestCollectEnds(t *testing.T) {
 	}
 }
 
+// While a program polls, the background goroutine sleeps: nobody hands over but the program. A tick after its last poll the
+// background goroutine does.
+func TestCollectWhilePolling(t *testing.T) {
+	const tick = time.Millisecond
+	for phase := range 8 {
+		bubble(t, func(t *testing.T) {
+			f := newCollector(t)
+			for i := range 2 {
+				f.a.recv(i, 1)
+			}
+			f.polls()
+			f.post(0)
+			before, _ := f.told()
+			for end := time.Now().Add(100*time.Millisecond + time.Duration(phase)*tick/8); time.Now().Before(end); {
+				f.polls()
+			}
+			if rang, _ := f.told(); rang != before {
+				t.Errorf("told %d times while the program polls", rang-before)
+			}
+			if !f.post(1) {
+				t.Fatal("the program polls, and cannot collect")
+			}
+			f.got(0)
+			began := time.Now()
+			f.got(1)
+			if d := time.Since(began); d > tick {
+				t.Errorf("the collected post left %v after the last poll", d)
+			}
+		})
+	}
+}
+
 // Room is what the queue accepts; a program that posts singly gets none, and its posts leave at once.
 func TestCollectRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {

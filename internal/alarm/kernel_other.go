@@ -1,0 +1,7 @@
+//go:build !linux
+
+package alarm
+
+import "time"
+
+func newKernel(time.Duration) Alarm { return nil }
