@@ -29,10 +29,10 @@ var perftests = []program{
 	{"read_bw", 64 << 10, 16_000, false},
 }
 
-// mpiPrograms are those of bench/mpi/pingpong.c.
+// mpiPrograms are those of bench/mpi/pingpong.c. key: a run of all cases measures it over all links, and not only over udp.
 var mpiPrograms = []program{
 	{result.MPIPrefix + "lat", 8, 20_000, true},
-	{result.MPIPrefix + "bw", targetSize, 400, true},
+	{result.MPIPrefix + "bw", targetSize, 400, false},
 }
 
 // programTime is about the time in which a test of programs runs, from their start to their end.
@@ -61,7 +61,7 @@ func (s scale) programs(add adder, links []string) {
 	}
 	for _, p := range mpiPrograms {
 		for _, link := range append(links[:len(links):len(links)], "tcp") {
-			if link == "udp" || link == "tcp" || s.everyProgram {
+			if p.key || link == "udp" || link == "tcp" || s.everyProgram {
 				one(p, link, result.ByOpenMPI)
 			}
 		}

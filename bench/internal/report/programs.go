@@ -37,7 +37,7 @@ func (f programFigure) ratio(a, b *result.Point) (float64, string) {
 
 // programTargets adds the targets for programs on our libraries, compared with rocectl perf and
 // with TCP.
-func programTargets(add func(target), links func(what string, least, aim float64, measure func(d *data, link string) (float64, string))) {
+func programTargets(links func(what string, least, aim float64, measure func(d *data, link string) (float64, string))) {
 	for _, t := range []struct {
 		op         string
 		size       int
@@ -55,10 +55,10 @@ func programTargets(add func(target), links func(what string, least, aim float64
 		size       int
 		least, aim float64
 	}{{"8 B and back", "lat", 8, 0.5, 0.3}, {"1 MiB", "bw", targetSize, 1, 1.5}} {
-		add(target{what: "Open MPI, " + t.what + ", UCX on our libraries over udp, to TCP", least: t.least, aim: t.aim, measure: func(d *data) (float64, string) {
+		links("Open MPI, "+t.what+", UCX on our libraries over %s, to TCP", t.least, t.aim, func(d *data, link string) (float64, string) {
 			op := result.MPIPrefix + t.op
-			return figureOf(op, t.size).ratio(d.program("udp", op, t.size, result.ByOpenMPI), d.program("tcp", op, t.size, result.ByOpenMPI))
-		}})
+			return figureOf(op, t.size).ratio(d.program(link, op, t.size, result.ByOpenMPI), d.program("tcp", op, t.size, result.ByOpenMPI))
+		})
 	}
 }
 

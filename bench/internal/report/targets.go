@@ -130,7 +130,7 @@ func targets() (all []target) {
 	}
 	surfaceTargets(add, links)
 	busyTargets(add)
-	programTargets(add, links)
+	programTargets(links)
 	for i, share := range []string{"one processor for both ends", "a processor each"} {
 		for _, test := range []string{"WRITE 64 KiB, PMTU 1024", "WRITE 64 KiB, PMTU 4096", "SEND 64 B", "SEND 64 B, lists of 32"} {
 			add(target{what: "against rxe in one VM, " + share + ": " + test, least: 2, aim: 4,
