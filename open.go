@@ -132,8 +132,11 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 // Device.Close closes it, and with it the monitor of the host.
 type hostRoutes struct{ host *hostnet.Interface }
 
-// Resolve succeeds if there is a route.
-func (h hostRoutes) Resolve(_ context.Context, src, dst netip.Addr) (Neighbour, error) {
+// Resolve succeeds if there is a route, and the kernel sends packets from src.
+func (h hostRoutes) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
+	if err := h.host.Settle(ctx, src); err != nil {
+		return Neighbour{}, err
+	}
 	r, err := h.host.Route(src, dst)
 	return Neighbour{HopLimit: r.HopLimit}, err
 }

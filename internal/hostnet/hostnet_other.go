@@ -16,6 +16,9 @@ func Open(string) (*Interface, error) { return nil, ErrUnsupported }
 // Addrs fails: see [ErrUnsupported].
 func (i *Interface) Addrs() ([]netip.Addr, error) { return nil, ErrUnsupported }
 
+// Settle fails: see [ErrUnsupported].
+func (i *Interface) Settle(context.Context, netip.Addr) error { return ErrUnsupported }
+
 // State fails: see [ErrUnsupported].
 func (i *Interface) State() (State, error) { return State{}, ErrUnsupported }
 
