@@ -103,10 +103,15 @@ func (q *QP) emitOther(now mono.Time, sink frame.Sink) emission {
 	return q.emitDatagram(sink)
 }
 
+// hasRequests reports whether there are request packets to send, now or when the window has room.
+func (q *QP) hasRequests() bool {
+	return q.sq.cur != q.sq.tail || q.requester.probe || q.requester.repairing
+}
+
 // emitRequest builds the next request packet of RC, XRC or DC.
 func (q *QP) emitRequest(now mono.Time, sink frame.Sink) emission {
 	r := &q.requester
-	if q.sq.cur == q.sq.tail && !r.probe && !r.repairing || q.state != RTS && q.state != SQD {
+	if !q.hasRequests() || q.state != RTS && q.state != SQD {
 		return idle
 	}
 	if r.rnrDeadline != mono.Never {

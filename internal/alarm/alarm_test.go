@@ -54,6 +54,22 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// A call of Ring ends one sleep, not those after it.
+func TestRingOnce(t *testing.T) {
+	for name, a := range kinds(time.Millisecond) {
+		t.Run(name, func(t *testing.T) {
+			defer a.Close()
+			a.Ring()
+			if !a.Sleep() {
+				t.Error("Ring before the sleep has not ended it")
+			}
+			if a.Sleep() {
+				t.Error("one Ring has ended two sleeps")
+			}
+		})
+	}
+}
+
 // A goroutine that postpones all the time must not outdo one that rings.
 func TestRingWhilePostponed(t *testing.T) {
 	for name, a := range kinds(long) {

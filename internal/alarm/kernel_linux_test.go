@@ -1,10 +1,14 @@
 package alarm
 
 import (
+	"errors"
+	"io"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/scarce"
 )
 
 // remaining returns the time after which the alarm's timer expires; 0: it has expired.
@@ -37,4 +41,25 @@ func TestPostponeKernel(t *testing.T) {
 	if left := remaining(t, a); left != 0 {
 		t.Errorf("the timer expires after %v, although it has rung", left)
 	}
+}
+
+// Without a free descriptor the alarm is on a timer of the runtime, and nothing stays open.
+func TestNoDescriptor(t *testing.T) {
+	scarce.Descriptors(t, func() (io.Closer, error) {
+		a := New(time.Millisecond)
+		if a.Sleep() {
+			t.Error("nobody has rung")
+		}
+		if _, ok := a.(*runtimeAlarm); ok {
+			return nil, errors.New("on a timer of the runtime")
+		}
+		return closer{a}, nil
+	})
+}
+
+type closer struct{ Alarm }
+
+func (c closer) Close() error {
+	c.Alarm.Close()
+	return nil
 }

@@ -40,6 +40,9 @@ const (
 	lateScore      = 8
 	maxAnswerScore = answerScore + lateScore
 
+	// Acknowledgements wait only if no more queue pairs than this have something to send: looking at many takes long.
+	fewReady = 4
+
 	// A program posts singly if it has posted exactly once between two polls without success, singlesInRow times in a
 	// row, like one that answers each message. Deferring its posts until the next poll would only delay them.
 	singlesInRow = 16
@@ -136,17 +139,19 @@ func (s *Shard) watched() bool { return s.polling.stalls.Load() >= maxStalls }
 // PollEmpty does pending work for a program that has found a completion queue empty,
 // unless another goroutine holds the lock. The NIC has background goroutines.
 func (s *Shard) PollEmpty(q *cq.CQ) {
+	p := &s.polling
 	now := s.nic.Now()
-	if last := s.polling.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
-		s.polling.polls.Store(0)
-	}
-	if s.polling.paused.Load() {
-		s.polling.postpone(now)
+	if last := p.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
+		p.polls.Store(0)
 	}
 	if s.collecting != nil {
 		s.collecting.Until.Store(int64(now.Add(pollGap)))
 	}
-	drives := s.polling.polls.Add(1) > 1 && q.Len() == 0 // a program that is about to wait polls only once
+	polls := p.polls.Add(1)
+	if polls > pollsInRow && p.paused.Load() {
+		p.postpone(now)
+	}
+	drives := polls > 1 && q.Len() == 0 // a program that is about to wait polls only once
 	if s.nic.lazy {
 		for _, other := range s.nic.shards {
 			if other != s || !drives {
@@ -159,7 +164,7 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	}
 }
 
-// postpone postpones the end of the pause for a program that still polls. Doing so for each poll would take too long.
+// postpone postpones the end of the pause for a program that still counts as polling. Doing so for each poll would take too long.
 func (p *polling) postpone(now mono.Time) {
 	if set := p.set.Load(); now.Sub(mono.Time(set)) >= tick/2 && p.set.CompareAndSwap(set, int64(now)) {
 		p.alarm.Postpone()
@@ -181,9 +186,9 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 		}
 	}
 	held := s.deferred // the program has polled again instead of answering
-	recvs, writes, packets := s.counters.RDMARecvs, s.counters.RDMAWrites, s.counters.RcvdPkts
+	recvs, writes := s.counters.RDMARecvs, s.counters.RDMAWrites
 	found := s.work(now) > 0
-	recvs, writes, packets = s.counters.RDMARecvs-recvs, s.counters.RDMAWrites-writes, s.counters.RcvdPkts-packets
+	recvs, writes = s.counters.RDMARecvs-recvs, s.counters.RDMAWrites-writes
 	if recvs > 0 {
 		s.polling.handed = now
 	}
@@ -191,7 +196,7 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	switch {
 	case q.Len() > 0 && s.watched():
 		if s.polling.came { // before the acknowledgement, or along with it
-			s.endWithWrite(now, !held && packets <= writes+1)
+			s.endWithWrite(now, !held)
 			break
 		}
 		s.finish(now)
@@ -204,10 +209,10 @@ func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	s.polled(found)
 }
 
-// endWithMessage ends a poll with a message for the program, and unlocks the shard. If the program usually answers, the acknowledgement
-// waits for its next post.
+// endWithMessage ends a poll with a message for the program, and unlocks the shard. If the program usually answers, and nothing but
+// acknowledgements would be sent, they wait for its next post.
 func (s *Shard) endWithMessage(now mono.Time) {
-	if !s.answers() {
+	if !s.answers() || !s.owesOnlyACKs() {
 		s.finish(now)
 		return
 	}
@@ -215,8 +220,22 @@ func (s *Shard) endWithMessage(now mono.Time) {
 	s.conclude(now)
 }
 
+// owesOnlyACKs reports whether queue pairs with something to send have only positive acknowledgements. NAKs and responses must not wait: the
+// program may not post before they have left.
+func (s *Shard) owesOnlyACKs() bool {
+	if s.commits != s.flushed || s.qp1.post || s.qp1.blocked || len(s.ready) > fewReady {
+		return false
+	}
+	for _, q := range s.ready {
+		if !q.engine.OwesOnlyACK() {
+			return false
+		}
+	}
+	return true
+}
+
 // endWithWrite ends a poll after which the program will probably find the WRITE for which it watches, and unlocks the shard. waits: the acknowledgement
-// may wait for the program's answer, since nothing else has come that needs a response, and the program has answered the message before.
+// may wait for the program's answer, since the program has answered the message before.
 func (s *Shard) endWithWrite(now mono.Time, waits bool) {
 	p := &s.polling
 	p.came = false
@@ -308,13 +327,12 @@ func (s *Shard) linger(q *cq.CQ) {
 			s.mu.Unlock()
 			return
 		}
-		packets, writes, n := s.counters.RcvdPkts, s.counters.RDMAWrites, q.Len()
+		packets, n := s.counters.RcvdPkts, q.Len()
 		s.work(now)
-		packets, writes = s.counters.RcvdPkts-packets, s.counters.RDMAWrites-writes
-		came := packets != 0 && q.Len() == n
+		came := s.counters.RcvdPkts != packets && q.Len() == n
 		over := now >= end || now == before // a clock that stands still must not be waited for
 		if came {
-			s.endWithWrite(now, packets == writes)
+			s.endWithWrite(now, true)
 			return
 		}
 		if over {
@@ -376,7 +394,7 @@ func (s *Shard) pause() (stopped bool) {
 	began := s.nic.Now()
 	p.set.Store(int64(began))
 	rung := p.alarm.Sleep()
-	if p.set.Load() != int64(began) { // the program has polled for half a tick, and no packets waited
+	if mono.Time(p.last.Load()).Sub(began) > tick-pollGap { // the program has polled for about a tick, and no packets waited
 		s.unstalled()
 	}
 	return !rung && !s.polledAt(s.nic.Now())

@@ -61,6 +61,15 @@ func (w *watcher) write() {
 	w.psn++
 }
 
+func (w *watcher) message() {
+	w.send(bth.RCSendOnly, w.psn, func([]byte) int { return 0 })
+	w.psn++
+}
+
+func (w *watcher) read() {
+	w.send(bth.RCReadRequest, w.psn, func(b []byte) int { return bth.PutRETH(b, 0x1000, w.m.RKey(), 8) })
+}
+
 // ack acknowledges the program's last WRITE.
 func (w *watcher) ack() {
 	w.send(bth.RCAck, w.own-1, func(b []byte) int { return bth.PutAETH(b, bth.AckNoCredits, 0) })
@@ -68,13 +77,24 @@ func (w *watcher) ack() {
 
 func (w *watcher) post() {
 	w.t.Helper()
-	err := w.qps[0].Post(1, func(e *qp.QP) error {
-		return e.PostSend(&qp.SendWR{Opcode: qp.Write, Flags: qp.Signaled, SG: []mr.SGE{w.m.SGE(0, 8)}})
-	})
-	if err != nil {
+	if err := w.qps[0].Post(1, w.postWrite); err != nil {
 		w.t.Fatal(err)
 	}
 	w.own++
+}
+
+func (w *watcher) postWrite(e *qp.QP) error {
+	return e.PostSend(&qp.SendWR{Opcode: qp.Write, Flags: qp.Signaled, SG: []mr.SGE{w.m.SGE(0, 8)}})
+}
+
+// postUnsent posts without a doorbell.
+func (w *watcher) postUnsent() {
+	w.t.Helper()
+	w.shards[0].mu.Lock()
+	defer w.shards[0].mu.Unlock()
+	if err := w.postWrite(w.qps[0].engine); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // poll does what an empty poll does, and returns how many packets it has sent.

@@ -319,3 +319,59 @@ func TestWaitAfterLongPolling(t *testing.T) {
 		}
 	})
 }
+
+// A program that has polled in a loop polls once in a while now. Its polls do no work then, and must not keep the background goroutine from
+// doing it.
+func TestSlowPolls(t *testing.T) {
+	const tick = time.Millisecond
+	for _, gap := range []time.Duration{100, 249, 250, 300, 500, 800, 999, 1000, 2000} {
+		gap *= time.Microsecond
+		for phase := range 10 {
+			eagerLazy(t, func(t *testing.T, lazy bool) {
+				p := newProgram(t, lazy)
+				p.b.recv(0, 64)
+				for range 60 + phase {
+					p.empty(1)
+					time.Sleep(50 * time.Microsecond)
+				}
+				time.Sleep(gap)
+				p.empty(1)
+				p.a.post(roce.Send, 0, 64, nil, 0)
+				began := time.Now()
+				for found := 0; found == 0; {
+					time.Sleep(gap)
+					if found = p.b.cq.Poll(make([]roce.WC, 1)); found == 0 && time.Since(began) > gap+2*tick {
+						t.Fatalf("polls every %v: nothing after %v", gap, time.Since(began))
+					}
+				}
+				p.a.wait()
+			})
+		}
+	}
+}
+
+// A program polls for less than a tick, and then watches its memory. After some such rounds the background goroutine does not pause any more,
+// so that the WRITEs for which the program watches come at once.
+func TestWatchingAfterShortPolls(t *testing.T) {
+	const rounds, step = 100, 10 * time.Microsecond
+	for _, polls := range []time.Duration{300 * time.Microsecond, 700 * time.Microsecond} {
+		bubble(t, func(t *testing.T) {
+			p := newProgram(t, false)
+			for i := range rounds {
+				p.pollsFor(20 * step)
+				p.a.post(roce.Write, 0, 64, p.b, 0) // the background goroutine sees that the program polls, and pauses
+				time.Sleep(time.Microsecond)
+				p.pollsFor(polls)
+				time.Sleep(26 * step)
+				began := time.Now()
+				p.a.post(roce.Write, 0, 64, p.b, 0)
+				p.a.wait()
+				p.a.wait()
+				if d := time.Since(began); i >= rounds/2 && d > 5*step {
+					t.Fatalf("round %d: polled for %v, then a WRITE took %v", i, polls, d)
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+}
