@@ -173,6 +173,9 @@ type ownResolver struct {
 }
 
 func (o ownResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
+	if err := o.host.Settle(ctx, src); err != nil {
+		return Neighbour{}, err
+	}
 	return o.own.Resolve(ctx, src, dst)
 }
 

@@ -1,13 +1,11 @@
 package hostnet
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,6 +50,8 @@ type Interface struct {
 	home         namespace
 	more         [2][]int                   // further sockets for memberships: each socket has a limit
 	groups       map[netip.Addr]*membership // the joined groups
+	settling     netip.Addr                 // address of the default GID, while the kernel looks for duplicates
+	lookedAt     time.Time                  // when that was found out
 }
 
 // Open finds an interface by name.
@@ -217,70 +217,12 @@ func (i *Interface) socket(a netip.Addr) (int, error) {
 // MAC address. It leaves out those that have failed duplicate address detection, and others than the first that wait for it. The first
 // is the default GID, which rxe has from the beginning: if programs on two hosts that have just started had different tables, one with it
 // and one without, UCX would take a GID of another IP version at each end. [Interface.Settle] waits until it can be used.
-func (i *Interface) Addrs() ([]netip.Addr, error) {
-	link, list, err := i.list()
-	if err != nil {
+func (i *Interface) Addrs() (addrs []netip.Addr, err error) {
+	if err := i.lock("addresses of"); err != nil {
 		return nil, err
 	}
-	mac := macOf(link)
-	first := frame.DefaultGID(mac).Addr()
-	var addrs []netip.Addr
-	for _, a := range list {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && a.Flags&unix.IFA_F_DADFAILED == 0 && (ip == first || a.Flags&unix.IFA_F_TENTATIVE == 0) {
-			addrs = append(addrs, ip.Unmap())
-		}
-	}
-	return gidOrder(mac, addrs, i.loopback), nil
-}
-
-// list asks the kernel for the interface and its addresses.
-func (i *Interface) list() (link netlink.Link, list []netlink.Addr, err error) {
-	if err := i.lock("addresses of"); err != nil {
-		return nil, nil, err
-	}
 	defer i.mu.Unlock()
-	if link, err = i.nl.LinkByIndex(i.index); err != nil {
-		return nil, nil, i.fail("look up addresses", "look it up by netlink", err)
-	}
-	err = again(func() error {
-		list, err = i.nl.AddrList(link, netlink.FAMILY_ALL)
-		return err
-	})
-	if err != nil {
-		return nil, nil, i.fail("look up addresses", "list them by netlink", err)
-	}
-	return link, list, nil
-}
-
-// settleTime is how long Settle waits: the kernel takes a second or two.
-const settleTime = 3 * time.Second
-
-// Settle waits until duplicate address detection has accepted or refused an address of the interface. The kernel sends no packets from
-// an address that waits for it.
-func (i *Interface) Settle(ctx context.Context, addr netip.Addr) error {
-	if !addr.IsLinkLocalUnicast() {
-		return nil // Addrs has no other such address
-	}
-	ctx, stop := context.WithTimeout(ctx, settleTime)
-	defer stop()
-	for tick := time.Tick(20 * time.Millisecond); ; {
-		_, list, err := i.list()
-		if err != nil {
-			return err
-		}
-		settling := slices.ContainsFunc(list, func(a netlink.Addr) bool {
-			ip, _ := netip.AddrFromSlice(a.IP)
-			return ip == addr && a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == unix.IFA_F_TENTATIVE
-		})
-		if !settling {
-			return nil
-		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			return i.fail("use address", addr.String()+" waits for duplicate address detection", syscall.EADDRNOTAVAIL)
-		}
-	}
+	return i.look()
 }
 
 // State returns the interface's present state; ENODEV when it was removed.

@@ -37,40 +37,43 @@ func TestWatchingNAK(t *testing.T) {
 // wait for the program's next post, although the program usually answers at once.
 func TestMessageAndMore(t *testing.T) {
 	for _, test := range []struct {
-		what    string
-		waits   bool // all that is due waits
-		message bool // a SEND; false: the WRITE for which the program watches
-		more    func(w *watcher)
+		what  string
+		waits bool // all that is due waits
+		comes func(w *watcher)
 	}{
-		{"a message", true, true, func(*watcher) {}},
-		{"a message and WRITEs", true, true, func(w *watcher) { w.write(); w.write() }},
-		{"a message and a READ", false, true, (*watcher).read},
-		{"a message, and one behind a lost one", false, true, func(w *watcher) { w.psn++; w.message() }},
-		{"a message, while a request waits", false, true, (*watcher).postUnsent},
-		{"a WRITE", true, false, func(*watcher) {}},
-		{"a WRITE and a READ", false, false, (*watcher).read},
-		{"a WRITE, and one behind a lost one", false, false, func(w *watcher) { w.psn++; w.write() }},
+		{"a message", true, (*watcher).message},
+		{"a message and WRITEs", true, func(w *watcher) { w.message(); w.write(); w.write() }},
+		{"a message and a READ", false, func(w *watcher) { w.message(); w.read() }},
+		{"a READ and a message", false, func(w *watcher) { w.read(); w.message() }},
+		{"a message, and one behind a lost one", false, func(w *watcher) { w.message(); w.psn++; w.message() }},
+		{"a message, while a request waits", false, func(w *watcher) { w.message(); w.postUnsent() }},
+		{"a message and a connection to a DC target", false, func(w *watcher) { w.message(); w.connectTarget() }},
+		{"a WRITE", true, (*watcher).watched},
+		{"a WRITE and a READ", false, func(w *watcher) { w.watched(); w.read() }},
+		{"a READ and a WRITE", false, func(w *watcher) { w.read(); w.watched() }},
+		{"a WRITE, and one behind a lost one", false, func(w *watcher) { w.watched(); w.psn++; w.write() }},
+		{"a WRITE and a connection to a DC target", false, func(w *watcher) { w.watched(); w.connectTarget() }},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			w := newWatcher(t)
-			s := w.shards[0]
+			w.shards[0].polling.stalls.Store(0)
 			for range 4 {
 				if err := w.qps[0].Post(1, func(e *qp.QP) error { return e.PostRecv(&qp.RecvWR{}) }); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if test.message {
-				s.polling.stalls.Store(0)
-				w.message()
-			} else {
-				w.post()
-				w.ack()
-				w.write()
-			}
-			test.more(w)
+			test.comes(w)
 			if sent := w.poll(); (sent == 0) != test.waits {
 				t.Errorf("%d packets left before the program's next post, all waits: want %t", sent, test.waits)
 			}
 		})
 	}
+}
+
+// watched sends the WRITE for which the program watches, with the acknowledgement of the program's own.
+func (w *watcher) watched() {
+	w.shards[0].polling.stalls.Store(maxStalls)
+	w.post()
+	w.ack()
+	w.write()
 }

@@ -68,6 +68,7 @@ func (w *watcher) message() {
 
 func (w *watcher) read() {
 	w.send(bth.RCReadRequest, w.psn, func(b []byte) int { return bth.PutRETH(b, 0x1000, w.m.RKey(), 8) })
+	w.psn++
 }
 
 // ack acknowledges the program's last WRITE.
