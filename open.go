@@ -105,7 +105,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 	sockets := ports[0].Info().Layout == frame.LayoutUDP
 	switch r := (hostRoutes{host}); {
 	case c.Resolver != nil:
-		o.Resolver = ownResolver{r, c.Resolver}
+		o.Resolver = ownResolver{r, c.Resolver, sockets}
 	case sockets:
 		o.Resolver = r
 	default:
@@ -169,12 +169,15 @@ func (h hostResolver) Verify(at netip.Addr) error { return h.host.Verify(at) }
 // ownResolver asks the program's resolver for neighbours.
 type ownResolver struct {
 	hostRoutes
-	own Resolver
+	own     Resolver
+	sockets bool // the kernel sends the packets
 }
 
 func (o ownResolver) Resolve(ctx context.Context, src, dst netip.Addr) (Neighbour, error) {
-	if err := o.host.Settle(ctx, src); err != nil {
-		return Neighbour{}, err
+	if o.sockets {
+		if err := o.host.Settle(ctx, src); err != nil {
+			return Neighbour{}, err
+		}
 	}
 	return o.own.Resolve(ctx, src, dst)
 }

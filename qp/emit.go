@@ -87,7 +87,7 @@ func (q *QP) requestMayPass() bool {
 // OwesOnlyACK reports whether the queue pair has nothing to send but a positive acknowledgement, or nothing at all.
 func (q *QP) OwesOnlyACK() bool {
 	a := &q.responder.answers
-	return q.typ != DCT && q.cc == nil && !q.owes && (a.empty() || q.requestMayPass()) && !q.hasRequests()
+	return q.typ != DCT && (q.dci == nil || !q.dci.leaving) && q.cc == nil && !q.owes && (a.empty() || q.requestMayPass()) && !q.hasRequests()
 }
 
 // emitBurst is how many responses in a row are sent while requests wait, and then how many

@@ -40,7 +40,7 @@ func (i *Interface) Settle(ctx context.Context, addr netip.Addr) error {
 func (i *Interface) settles(addr netip.Addr) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed || addr != i.settling {
+	if i.closed || !addr.IsValid() || addr != i.settling {
 		return false
 	}
 	if time.Since(i.lookedAt) >= settleLook {
@@ -74,7 +74,7 @@ func (i *Interface) look() (addrs []netip.Addr, err error) {
 		switch tentative := a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_OPTIMISTIC) == unix.IFA_F_TENTATIVE; {
 		case !ok || a.Flags&unix.IFA_F_DADFAILED != 0 || tentative && ip != first:
 			continue
-		case tentative:
+		case tentative && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0: // without a carrier the kernel does not look for duplicates
 			i.settling = ip
 		}
 		addrs = append(addrs, ip)

@@ -61,6 +61,25 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
+// Without a carrier the kernel does not look for duplicates: nobody waits.
+func TestNoCarrier(t *testing.T) {
+	a, b := netlab.Pair(t, netlab.Config{})
+	i := open(t, a)
+	b.SetUp(t, false)
+	a.SetUp(t, false)
+	a.SetUp(t, true)
+	a.Detect(t, time.Hour, a.LinkLocal)
+	if _, err := i.Addrs(); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Settle(t.Context(), a.LinkLocal); err != nil {
+		t.Error(err)
+	}
+	if err := i.Settle(t.Context(), netip.Addr{}); err != nil {
+		t.Errorf("no address: %v", err)
+	}
+}
+
 // Callers that wait end when the interface is closed or removed.
 func TestSettlingEnds(t *testing.T) {
 	for what, end := range map[string]func(i *Interface, s *netlab.Side) error{

@@ -216,6 +216,9 @@ func (s *Shard) endWithMessage(now mono.Time) {
 		s.finish(now)
 		return
 	}
+	for _, q := range s.ready { // a packet may have made a timer expire earlier
+		s.timers.Set(&q.timer, q, q.engine.NextTimeout())
+	}
 	s.deferred = true
 	s.conclude(now)
 }
