@@ -215,8 +215,8 @@ func (i *Interface) socket(a netip.Addr) (int, error) {
 
 // Addrs returns the addresses of the interface in the order of a GID table: first the link-local one made from the
 // MAC address. It leaves out those that have failed duplicate address detection, and others than the first that wait for it. The first
-// is the default GID, which rxe has from the beginning: if programs on two hosts that have just started had different tables, one with it
-// and one without, UCX would take a GID of another IP version at each end. [Interface.Settle] waits until it can be used.
+// is the default GID: if programs on two hosts that have just started had different tables, one with it and one without, UCX would take a
+// GID of another IP version at each end. [Interface.Settle] waits until it can be used.
 func (i *Interface) Addrs() (addrs []netip.Addr, err error) {
 	if err := i.lock("addresses of"); err != nil {
 		return nil, err

@@ -103,6 +103,15 @@ func (f *collector) polls() {
 	}
 }
 
+// begin makes a post n receives, and b poll and post once, so that b knows how many more posts it may collect.
+func (f *collector) begin(n int) {
+	for i := range n {
+		f.a.recv(i, 1)
+	}
+	f.polls()
+	f.post(0)
+}
+
 // got waits for the SEND of byte i at a.
 func (f *collector) got(i int) {
 	f.t.Helper()
@@ -181,11 +190,7 @@ func TestCollectWhilePolling(t *testing.T) {
 	for phase := range 8 {
 		bubble(t, func(t *testing.T) {
 			f := newCollector(t)
-			for i := range 2 {
-				f.a.recv(i, 1)
-			}
-			f.polls()
-			f.post(0)
+			f.begin(2)
 			before, _ := f.told()
 			for end := time.Now().Add(100*time.Millisecond + time.Duration(phase)*tick/8); time.Now().Before(end); {
 				f.polls()
@@ -210,11 +215,7 @@ func TestCollectWhilePolling(t *testing.T) {
 func TestCollectRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newCollector(t)
-		for i := range 100 {
-			f.a.recv(i, 1)
-		}
-		f.polls()
-		f.post(0)
+		f.begin(100)
 		_, caps := f.b.qp.Query()
 		if room := f.left(); room != caps.MaxSendWR-1 {
 			t.Errorf("room %d after a first post to a queue of %d", room, caps.MaxSendWR)
@@ -239,11 +240,7 @@ func TestCollectOnlySoonAfterPolls(t *testing.T) {
 	for pause := time.Duration(0); pause < time.Millisecond; pause += 50 * time.Microsecond {
 		bubble(t, func(t *testing.T) {
 			f := newCollector(t)
-			for i := range 2 {
-				f.a.recv(i, 1)
-			}
-			f.polls()
-			f.post(0)
+			f.begin(2)
 			f.polls()
 			time.Sleep(pause)
 			began, allowed := time.Now(), f.in.On.Load() == 1
