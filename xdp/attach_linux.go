@@ -62,7 +62,7 @@ func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 // many receive queues the interface can have.
 func (c *card) attach(most int) (err error) {
 	var reasons []string
-	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.whole, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
+	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.lack.pieces, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
 		var raised bool
 		raised, err = withMemlock(rlimit.RemoveMemlock, func() (err error) {
 			c.filter, err = loadFilter(most, c.cfg.VLAN, c.cfg.AnyAddr, w.frags)

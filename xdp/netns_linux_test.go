@@ -44,6 +44,7 @@ func start(t testing.TB, s *netlab.Side, c Config) (p *Port) {
 func startAll(t testing.TB, s *netlab.Side, c Config, n int) (ports []*Port) {
 	t.Helper()
 	c.Interface, c.Addrs = s.Interface, addrs(s)
+	c = trusted(c)
 	s.Do(t, func() {
 		all, err := OpenQueues(c, n)
 		if err != nil {
@@ -106,7 +107,7 @@ func TestInfo(t *testing.T) {
 	}{
 		{1500, Config{}, "native, copy", 1500, 0},
 		{1500, Config{Generic: true}, "generic, copy", 1500, 0},
-		{1500, Config{Copy: true, BusyPoll: time.Microsecond}, "native, copy, busy poll", 1500, 0},
+		{1500, Config{ZeroCopy: ZeroCopyOff, BusyPoll: time.Microsecond}, "native, copy, busy poll", 1500, 0},
 		{4200, Config{}, "native, scatter-gather, copy", 4200, 0},
 		{4200, Config{Generic: true}, "generic, copy", 3822, 1},
 	} {
@@ -466,7 +467,7 @@ func TestForeignProgram(t *testing.T) {
 			var p link.Port
 			a.Do(t, func() {
 				var err error
-				if p, err = Open(Config{Interface: a.Interface, Force: true}); err != nil {
+				if p, err = Open(trusted(Config{Interface: a.Interface, Force: true})); err != nil {
 					t.Fatalf("%s: %v", how, err)
 				}
 			})
@@ -501,7 +502,7 @@ func TestForced(t *testing.T) {
 // TestKill: a process that is killed leaves neither program nor socket behind.
 func TestKill(t *testing.T) {
 	if name := os.Getenv("ROCE_XDP_CHILD"); name != "" {
-		if _, err := Open(Config{Interface: name, AnyAddr: true}); err != nil {
+		if _, err := Open(trusted(Config{Interface: name, AnyAddr: true})); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -545,7 +546,7 @@ func TestSendBeforeCarrier(t *testing.T) {
 	peer := start(t, b, Config{})
 	var p *Port
 	a.Do(t, func() {
-		q, err := Open(Config{Interface: a.Interface, Addrs: addrs(a)})
+		q, err := Open(trusted(Config{Interface: a.Interface, Addrs: addrs(a)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -685,6 +686,9 @@ func TestOpenErrors(t *testing.T) {
 			if _, err := Open(Config{Interface: a.Interface, RingSize: size}); err == nil {
 				t.Errorf("rings of %d", size)
 			}
+		}
+		if _, err := Open(Config{Interface: a.Interface, ZeroCopy: ZeroCopyOn + 1}); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("a ZeroCopy that does not exist: %v", err)
 		}
 	})
 	if err := failure("open", "eth0", unix.EPERM); !errors.Is(err, link.ErrPermission) || !strings.Contains(err.Error(), "CAP_BPF") {

@@ -55,12 +55,16 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	if c.Memory < 0 || c.InPlace < 0 {
 		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("negative size of memory, %d, or of payload in place, %d: %w", c.Memory, c.InPlace, unix.EINVAL), "")
 	}
+	if c.ZeroCopy > ZeroCopyOn {
+		return nil, link.Fail("xdp", "open", c.Interface, nil, fmt.Errorf("zero copy %v: %w", c.ZeroCopy, unix.EINVAL), "want ZeroCopyAuto, ZeroCopyOff or ZeroCopyOn")
+	}
 	// All sockets must be in the namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	k, ports, err := openCard(c, n, false)
-	if errors.Is(err, errPieces) {
-		k, ports, err = openCard(c, n, true)
+	var lack lacks
+	k, ports, err := openCard(c, n, lack)
+	for lack.learn(err) {
+		k, ports, err = openCard(c, n, lack)
 	}
 	if err != nil {
 		return nil, err
@@ -77,9 +81,23 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 // in several pieces.
 var errPieces = errors.New("frames in pieces need Linux 6.6")
 
+// lacks is what the first attempts to open an interface have shown to be missing.
+type lacks struct {
+	pieces   bool // frames in pieces
+	zeroCopy bool // a driver whose zero copy is safe
+}
+
+// learn adds what an attempt failed for. It reports whether another attempt without it may succeed.
+func (l *lacks) learn(err error) bool {
+	before := *l
+	l.pieces = l.pieces || errors.Is(err, errPieces)
+	l.zeroCopy = l.zeroCopy || errors.Is(err, errLostFrames)
+	return *l != before
+}
+
 // openCard opens an interface with n Ports.
-func openCard(c Config, n int, whole bool) (*card, []*Port, error) {
-	k := &card{cfg: c, whole: whole, ctl: -1, channels: ethtool.Queues}
+func openCard(c Config, n int, lack lacks) (*card, []*Port, error) {
+	k := &card{cfg: c, lack: lack, ctl: -1, channels: ethtool.Queues}
 	ports, err := k.open(n)
 	if err != nil {
 		for _, p := range ports {
@@ -95,7 +113,7 @@ func openCard(c Config, n int, whole bool) (*card, []*Port, error) {
 // card is the state that the Ports of one interface share.
 type card struct {
 	cfg    Config
-	whole  bool      // frames in pieces are not tried
+	lack   lacks     // not tried
 	info   link.Info // without Mode
 	queues int       // receive queues, including those that the driver has added for the program
 	added  bool      // the driver has added queues
@@ -140,6 +158,9 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		return nil, err
 	}
 	c.countAdded(mostRX)
+	if c.lack.zeroCopy {
+		c.info.Notes = append(c.info.Notes, noteLostFrames)
+	}
 	if err := c.filter.setAddrs(c.info.MAC, c.cfg.Addrs); err != nil {
 		return nil, c.failedStep("set addresses", err)
 	}
@@ -188,20 +209,6 @@ func (c *card) open(n int) (ports []*Port, err error) {
 	return ports, nil
 }
 
-// countAdded counts the receive queues that the driver has added for the program. virtio_net adds one for each
-// processor, if the interface has that many unused queues, and the host sends packets to the added queues as
-// well. The driver removes them when the program is detached. If a socket uses an added queue with zero copy at
-// that moment, Linux 7.3 does not release the UMEM ("Failed to disable zero-copy!") and crashes when the queue
-// is used again; a process that is killed cannot prevent that. So such an interface gets no zero copy.
-func (c *card) countAdded(most int) {
-	now := min(most, c.channels(c.ctl, c.info.Interface).RX)
-	if now <= c.queues {
-		return
-	}
-	c.info.Notes = append(c.info.Notes, fmt.Sprintf("no zero copy: for the XDP program the driver has added %d receive queues, on which that is not safe; it adds none when `ethtool -L` has set the most queues", now-c.queues))
-	c.queues, c.added = now, true
-}
-
 // takePort claims the UDP port of the interface.
 func (c *card) takePort() (err error) {
 	var notes []string
@@ -232,8 +239,8 @@ func (c *card) slots(queues []int) int {
 
 // fillFor returns how many frames the kernel gets for each queue.
 func (c *card) fillFor() int {
-	if c.cfg.Copy || c.cfg.Generic || c.added {
-		return c.cfg.RingSize // no zero copy
+	if c.copies() {
+		return c.cfg.RingSize
 	}
 	name := c.info.Interface
 	return xsk.FillFor(c.cfg.RingSize, ethtool.RXRing(c.ctl, name), ethtool.Driver(c.ctl, name))
@@ -320,7 +327,7 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 	if c.way.frags {
 		flags |= unix.XDP_USE_SG
 	}
-	if c.cfg.Copy || c.cfg.Generic || c.added {
+	if c.copies() {
 		flags |= unix.XDP_COPY
 	}
 	for i, q := range p.queues {
@@ -349,6 +356,9 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 			}
 			return first, c.failedStep(fmt.Sprintf("queue %d", q), err)
 		}
+	}
+	if first.ZeroCopy() && c.losesFrames() {
+		return first, errLostFrames
 	}
 	p.setUpTX()
 	p.rx.init(p)

@@ -34,8 +34,8 @@
 // does so later (generic). Frames are copied once each way between the UMEM and the
 // kernel's buffers (copy), or the interface works on the UMEM (zero copy). Open
 // chooses the best available mode and reports it in Info().Mode; Info().Notes lists
-// what is not available, and why. Zero copy depends on the card and its driver:
-// Open requests and reports it, but this package was tested in copy mode only.
+// what is not available, and why. Zero copy depends on the card and its driver;
+// Config.ZeroCopy turns it off, or on where Open does not trust the driver.
 //
 // A packet larger than a page, such as one of path MTU 4096, needs several
 // descriptors (XDP_USE_SG), a program that is loaded for them, and native mode.
@@ -98,8 +98,8 @@ type Config struct {
 	// driver could run it.
 	Generic bool
 
-	// Copy opens the sockets in copy mode and does not try zero copy.
-	Copy bool
+	// ZeroCopy says whether the interface works on the UMEM itself.
+	ZeroCopy ZeroCopy
 
 	// BusyPoll is how long a receive that finds no packet polls the interface
 	// (SO_PREFER_BUSY_POLL, SO_BUSY_POLL) instead of waiting for its

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -26,11 +27,20 @@ type zeroCopyDriver struct {
 	carries int    // the MTU of the Port in that mode
 	adds    bool   // it adds unused queues for the program
 	pieces  int    // the largest MTU of a Port that sends in pieces
+	loses   bool   // it can lose every frame: see losesFrames
 }
 
 var zeroCopyDrivers = map[string]zeroCopyDriver{
-	"virtio_net": {oneBuffer, "native, scatter-gather, copy", 4200, true, 9000},
-	"igb":        {3046, "generic, copy", 3822, false, 3046},
+	"virtio_net": {oneBuffer, "native, scatter-gather, copy", 4200, true, 9000, true},
+	"igb":        {3046, "generic, copy", 3822, false, 3046, false},
+}
+
+// trusted turns zero copy on for tests on cards: see interop/vm/boot.sh.
+func trusted(c Config) Config {
+	if _, _, ok := netlab.Cards(); ok && c.ZeroCopy == ZeroCopyAuto {
+		c.ZeroCopy = ZeroCopyOn
+	}
+	return c
 }
 
 // driverOfCards returns the description of the driver of the cards. The cards are still in the namespace of the test.
@@ -82,7 +92,7 @@ func TestZeroCopy(t *testing.T) {
 		carries int // the MTU of the Ports
 	}{
 		{1500, Config{}, "native, zero copy", 1500},
-		{1500, Config{Copy: true}, "native, copy", 1500},
+		{1500, Config{ZeroCopy: ZeroCopyOff}, "native, copy", 1500},
 		{1500, Config{RingSize: 64}, "native, zero copy", 1500},
 		{driver.largest, Config{}, "native, zero copy", driver.largest},
 		{4200, Config{}, driver.beyond, driver.carries},
@@ -98,6 +108,75 @@ func TestZeroCopy(t *testing.T) {
 			sizes(t, pa, pb, path(t, a, b, false, 0), test.carries)
 			sizes(t, pb, pa, path(t, b, a, true, 0), test.carries)
 		})
+	}
+}
+
+// TestZeroCopyAuto: by default a card of a driver that can lose every frame with zero copy has copy mode, and a note.
+func TestZeroCopyAuto(t *testing.T) {
+	netlab.NeedCards(t)
+	driver := driverOfCards(t)
+	a, _ := netlab.Pair(t, netlab.Config{})
+	var ports []link.Port
+	a.Do(t, func() {
+		var err error
+		if ports, err = OpenQueues(Config{Interface: a.Interface, Addrs: addrs(a)}, 2); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer all(ports).Close()
+	mode, notes := "native, zero copy, queue 0 of 2", []string(nil)
+	if driver.loses {
+		mode, notes = "native, copy, queue 0 of 2", []string{noteLostFrames}
+	}
+	if i := ports[0].Info(); i.Mode != mode || !slices.Equal(i.Notes, notes) {
+		t.Errorf("mode %q, notes %q; want %q and %q", i.Mode, i.Notes, mode, notes)
+	}
+}
+
+// TestLosesFrames: virtio_net is not trusted as a module, and trusted as a part of the kernel.
+func TestLosesFrames(t *testing.T) {
+	module, builtIn := t.TempDir(), t.TempDir()
+	for _, dir := range []string{module, builtIn} {
+		if err := os.MkdirAll(dir+"/virtio_net/parameters", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(module+"/virtio_net/initstate", []byte("live\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		driver, modules string
+		want            bool
+	}{
+		{"virtio_net", module, true},
+		{"virtio_net", builtIn, false},
+		{"igb", module, false},
+		{"", module, false},
+	} {
+		if got := headerOfModule(test.driver, test.modules); got != test.want {
+			t.Errorf("headerOfModule(%q) = %v, want %v", test.driver, got, test.want)
+		}
+	}
+}
+
+// TestLearn: an attempt to open is repeated only without something that the last attempt had.
+func TestLearn(t *testing.T) {
+	var l lacks
+	for i, step := range []struct {
+		err   error
+		again bool
+		want  lacks
+	}{
+		{nil, false, lacks{}},
+		{unix.EPERM, false, lacks{}},
+		{fmt.Errorf("%w: %w", errPieces, unix.EINVAL), true, lacks{pieces: true}},
+		{fmt.Errorf("%w: %w", errPieces, unix.EINVAL), false, lacks{pieces: true}},
+		{errLostFrames, true, lacks{pieces: true, zeroCopy: true}},
+		{errLostFrames, false, lacks{pieces: true, zeroCopy: true}},
+	} {
+		if again := l.learn(step.err); again != step.again || l != step.want {
+			t.Errorf("step %d: learn(%v) = %v, then %+v; want %v and %+v", i, step.err, again, l, step.again, step.want)
+		}
 	}
 }
 
@@ -144,7 +223,7 @@ func BenchmarkZeroCopy(b *testing.B) {
 	for _, mode := range []struct {
 		name   string
 		config Config
-	}{{"copy", Config{Copy: true}}, {"zero", Config{}}} {
+	}{{"copy", Config{ZeroCopy: ZeroCopyOff}}, {"zero", Config{}}} {
 		open := func(b *testing.B) (from, to link.Port) {
 			x, y := netlab.Pair(b, netlab.Config{MTU: zeroCopyDrivers["virtio_net"].largest})
 			return start(b, x, mode.config), start(b, y, mode.config)

@@ -1,0 +1,38 @@
+package xdp
+
+import "fmt"
+
+// ZeroCopy says when a Port uses zero copy.
+type ZeroCopy uint8
+
+const (
+	// ZeroCopyAuto is zero copy if the driver of the interface grants it, except with virtio_net as a
+	// module: Linux 6.13 to 7.3 then send each frame with a header from an unrelated place in memory, and
+	// the host drops all frames if it does not happen to be zero there. A note in Info says so.
+	ZeroCopyAuto ZeroCopy = iota
+
+	// ZeroCopyOff is copy mode.
+	ZeroCopyOff
+
+	// ZeroCopyOn is zero copy with every driver that grants it.
+	ZeroCopyOn
+)
+
+var zeroCopyNames = [...]string{ZeroCopyAuto: "auto", ZeroCopyOff: "off", ZeroCopyOn: "on"}
+
+func (z ZeroCopy) String() string {
+	if int(z) < len(zeroCopyNames) {
+		return zeroCopyNames[z]
+	}
+	return fmt.Sprintf("ZeroCopy(%d)", uint8(z))
+}
+
+// ParseZeroCopy returns the ZeroCopy of a name: auto, off or on. ok is false if there is none.
+func ParseZeroCopy(s string) (z ZeroCopy, ok bool) {
+	for z, n := range zeroCopyNames {
+		if n == s {
+			return ZeroCopy(z), true
+		}
+	}
+	return ZeroCopyAuto, false
+}
