@@ -18,7 +18,7 @@ import (
 func devCommand() *cobra.Command {
 	var (
 		asJSON, verbose bool
-		driver          string
+		driver          driverFlags
 	)
 	c := &cobra.Command{
 		Use:     "dev [IFACE...]",
@@ -32,11 +32,11 @@ is up. If a NIC cannot be opened, it prints the reason, too.`,
   rocectl dev --link udp lo
   rocectl dev --json | jq '.gids'`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := usage.OneOf("--link", driver, roce.InterfaceDrivers()...); err != nil {
+			cfg, err := driver.config()
+			if err != nil {
 				return err
 			}
 			if len(args) == 0 {
-				var err error
 				if args, err = upInterfaces(); err != nil {
 					return err
 				}
@@ -46,7 +46,7 @@ is up. If a NIC cannot be opened, it prints the reason, too.`,
 				if err := machine.Exists(name); err != nil {
 					return err
 				}
-				info, err := devinfo.OfInterface(name, driver)
+				info, err := devinfo.OfInterface(name, cfg)
 				switch {
 				case err != nil:
 				case asJSON:
@@ -66,18 +66,30 @@ is up. If a NIC cannot be opened, it prints the reason, too.`,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per NIC")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also print the limits of its objects")
-	addDriverFlag(c, &driver)
+	driver.add(c)
 	c.AddCommand(devWatchCommand())
 	return c
 }
 
-// addDriverFlag adds --link to a command that opens a NIC on an interface.
-func addDriverFlag(c *cobra.Command, driver *string) {
-	c.Flags().StringVar(driver, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(roce.InterfaceDrivers(), ", "))
+// driverFlags are the flags of a command that opens a NIC on an interface.
+type driverFlags struct{ link, zeroCopy string }
+
+func (f *driverFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.link, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(roce.InterfaceDrivers(), ", "))
+	c.Flags().StringVar(&f.zeroCopy, "zero-copy", "", machine.ZeroCopyUsage)
+}
+
+// config returns the configuration of the NIC, or an error that names an invalid flag.
+func (f *driverFlags) config() (c roce.InterfaceConfig, err error) {
+	c.Driver = f.link
+	if err = usage.OneOf("--link", f.link, roce.InterfaceDrivers()...); err == nil {
+		c.XDP.ZeroCopy, err = machine.ParseZeroCopy(f.link, f.zeroCopy)
+	}
+	return c, err
 }
 
 func devWatchCommand() *cobra.Command {
-	var driver string
+	var driver driverFlags
 	c := &cobra.Command{
 		Use:   "watch IFACE",
 		Short: "Print the events of a NIC on a network interface, as ibv_asyncwatch does",
@@ -87,10 +99,11 @@ ends when it is interrupted or the interface is removed.`,
 		Example: `  rocectl dev watch eth0`,
 		Args:    arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(usage.OneOf("--link", driver, roce.InterfaceDrivers()...), machine.Exists(args[0])); err != nil {
+			cfg, err := driver.config()
+			if err := cmp.Or(err, machine.Exists(args[0])); err != nil {
 				return err
 			}
-			d, err := roce.OpenInterface(args[0], roce.InterfaceConfig{Driver: driver})
+			d, err := roce.OpenInterface(args[0], cfg)
 			if err != nil {
 				return err
 			}
@@ -98,7 +111,7 @@ ends when it is interrupted or the interface is removed.`,
 			return devinfo.Watch(c.Context(), c.OutOrStdout(), args[0], d)
 		},
 	}
-	addDriverFlag(c, &driver)
+	driver.add(c)
 	return c
 }
 

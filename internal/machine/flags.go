@@ -34,7 +34,8 @@ type Flags struct {
 	Dev      string
 	Link     string
 	Queues   int
-	InPlace  int // MiB
+	InPlace  int    // MiB
+	ZeroCopy string // of driver xdp
 	Capture  string
 	Trace    bool
 	Polled   bool
@@ -65,6 +66,7 @@ func (f *Flags) Register(s *pflag.FlagSet) {
 func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.IntVar(&f.Queues, "queues", 0, "queues of the interface, each with a shard of its own (0: one)")
 	s.IntVar(&f.InPlace, "in-place", 0, "with --link xdp: `MIB` of memory that messages are sent from without a copy in user space ("+noInPlace+")")
+	s.StringVar(&f.ZeroCopy, "zero-copy", "", ZeroCopyUsage)
 	s.StringVar(&f.Capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.Trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.Polled, "poll", false, "no background goroutine: lowest latency")
@@ -87,6 +89,9 @@ func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 func (f *Flags) Validate() error {
 	if err := cmp.Or(usage.OneOf("--link", f.Link, slices.Concat(roce.InterfaceDrivers(), []string{LinkMem})...),
 		usage.AtLeast("--queues", f.Queues, 0), usage.Range("--in-place", f.InPlace, 0, 1<<20)); err != nil {
+		return err
+	}
+	if _, err := ParseZeroCopy(f.Link, f.ZeroCopy); err != nil {
 		return err
 	}
 	switch {
@@ -141,6 +146,22 @@ func (f *Flags) recovery() roce.Recovery {
 	return r
 }
 
+// ZeroCopyUsage is the help text of --zero-copy.
+const ZeroCopyUsage = "with --link xdp: `auto` if the card's driver has zero copy and is trusted with it, on if it has zero copy, off"
+
+// ParseZeroCopy returns what the value of --zero-copy means with a value of --link, or an error that names the flag. An
+// empty value is auto.
+func ParseZeroCopy(link, value string) (xdp.ZeroCopy, error) {
+	z, ok := xdp.ParseZeroCopy(cmp.Or(value, "auto"))
+	switch {
+	case !ok:
+		return z, usage.Errorf("--zero-copy %s: want auto, on or off", value)
+	case z != xdp.ZeroCopyAuto && link != "xdp":
+		return z, usage.Errorf("--zero-copy %s needs --link xdp", value)
+	}
+	return z, nil
+}
+
 // options returns the options of any device.
 func (f *Flags) options(cc *roce.DCQCN) roce.Options {
 	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc, Recovery: f.recovery()}
@@ -153,8 +174,9 @@ func (f *Flags) config() (roce.InterfaceConfig, error) {
 		return roce.InterfaceConfig{}, err
 	}
 	c := roce.InterfaceConfig{Driver: f.Link, Queues: f.Queues, Options: f.options(cc)}
+	c.XDP.ZeroCopy, _ = ParseZeroCopy(f.Link, f.ZeroCopy) // Validate returns its error
 	if f.InPlace > 0 {
-		c.XDP = xdp.Config{Memory: f.InPlace << 20, InPlace: 1}
+		c.XDP.Memory, c.XDP.InPlace = f.InPlace<<20, 1
 	}
 	return c, nil
 }

@@ -45,6 +45,7 @@ func TestFromEnvErrors(t *testing.T) {
 		"--delay-time -1s":            "ROCE_FLAGS: --delay-time -1s: want 0 or more",
 		"eth0":                        `ROCE_FLAGS: "eth0" is not a flag: want --dev eth0 and the like`,
 		"--help":                      "ROCE_FLAGS: --help: rocectl run --help lists the flags",
+		"--zero-copy on":              "ROCE_FLAGS: --zero-copy on needs --link xdp",
 		"--in-place 4":                "ROCE_FLAGS: --in-place needs --link xdp",
 		"--loss":                      "ROCE_FLAGS: flag needs an argument: --loss",
 		"--dcqcn=fast --dev 10.0.0.1": "ROCE_FLAGS: --dcqcn=fast: want the speed of the line in Gb/s, 0.001 to 10000",

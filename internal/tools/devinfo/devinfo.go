@@ -141,8 +141,8 @@ func portRows(p roce.PortAttr) []row {
 
 // OfInterface opens a NIC on a network interface and describes it. If that fails, for instance without the privilege,
 // OfInterface describes the interface, and Problem has the reason.
-func OfInterface(name, driver string) (*Info, error) {
-	d, err := roce.OpenInterface(name, roce.InterfaceConfig{Driver: driver})
+func OfInterface(name string, c roce.InterfaceConfig) (*Info, error) {
+	d, err := roce.OpenInterface(name, c)
 	if err == nil {
 		defer d.Close()
 		return OfDevice(name, d), nil
@@ -154,7 +154,7 @@ func OfInterface(name, driver string) (*Info, error) {
 	mac := frame.MAC{}
 	copy(mac[:], iface.HardwareAddr)
 	i := newInfo(name, mac, iface.MTU, iface.Flags&net.FlagRunning != 0, guidOf(mac))
-	i.Driver, i.Problem = driver, err.Error()
+	i.Driver, i.Problem = c.Driver, err.Error()
 	for _, a := range addrs(name) {
 		i.GIDs = append(i.GIDs, bth.GIDFrom(a).String())
 	}

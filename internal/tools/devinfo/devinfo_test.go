@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/tools/tooltest"
 	"github.com/goroce/roce/link/fault"
@@ -75,7 +76,7 @@ func TestOfDevice(t *testing.T) {
 }
 
 func TestOfInterface(t *testing.T) {
-	if _, err := OfInterface("no-such-if", "raw"); err == nil {
+	if _, err := OfInterface("no-such-if", roce.InterfaceConfig{Driver: "raw"}); err == nil {
 		t.Error("no error about an interface that does not exist")
 	}
 }
