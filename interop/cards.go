@@ -155,7 +155,7 @@ func (c *card) counters(ctx context.Context) string {
 
 // isZeroCopy checks that a Port on the card has zero copy.
 func (c *card) isZeroCopy(ctx context.Context) error {
-	out, err := c.vm.Run(ctx, c.inside("rocectl", "dev", "--link", "xdp", cardInterface)...)
+	out, err := c.vm.Run(ctx, c.inside("rocectl", "dev", "--link", "xdp", "--zero-copy", "on", cardInterface)...)
 	if err == nil && !grantsZeroCopy.MatchString(out) {
 		err = fmt.Errorf("the card has no zero copy: %s", out)
 	}
@@ -191,7 +191,7 @@ func (c *card) prepare(ctx context.Context, t testCase) error {
 
 func (c *card) start(_ context.Context, cmd command, _ string, limit time.Duration) (*proc.Proc, error) {
 	argv := append([]string{"rocectl"}, cmd.tool.command(cmd.role)...)
-	argv = append(argv, "--dev", cardInterface, "--link", "xdp")
+	argv = append(argv, "--dev", cardInterface, "--link", "xdp", "--zero-copy", "on")
 	return c.vm.Start(limit, c.inside(c.with(argv, cmd)...)...)
 }
 

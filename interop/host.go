@@ -40,7 +40,7 @@ func hostCases() []hostCase {
 		{"host/bond", []hostTest{{pkg: scenarios, run: "^TestBond$"}}},
 		{"host/netem", []hostTest{{pkg: scenarios, run: "^TestNetem$"}}},
 		// The xdp driver on the cards, built with the check of the owner of every frame.
-		onCards("contract", "xdp", "^Test(Contract|ZeroCopy|SpareQueues)$/^(native|small_rings|MTU.*)$"),
+		onCards("contract", "xdp", "^Test(Contract|ZeroCopy(Auto)?|SpareQueues)$/^(native|small_rings|MTU.*)$"),
 		onCards("life", "xdp", "^Test(Reopen|OpenFails|Kill|ForeignProgram|LinkDown|QueuedBeforeDown|SendBeforeCarrier)$/^(|near|netlink.*|bpf_link|[0-9]*)$"),
 		onCards("traffic", "xdp", "^Test(KernelSender|OtherTraffic|BusyPoll|Pieces|InPlace|InPlaceGivenBack|SlowReceiver)$"),
 	}
