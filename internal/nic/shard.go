@@ -7,6 +7,7 @@ import (
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/deadline"
+	"github.com/goroce/roce/internal/sched"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/mono"
@@ -72,7 +73,8 @@ type Shard struct {
 }
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
-	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{limit: mono.Never}, polling: polling{handed: mono.Never}}
+	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{limit: mono.Never},
+		polling: polling{handed: mono.Never}, vain: vain{one: sched.OneProcessor}}
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
 		s.sink = inPlaceSink{s, l}

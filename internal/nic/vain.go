@@ -14,10 +14,14 @@ import (
 // program that sleeps until packets arrive gets the processor at once. So after some polls without
 // success the program yields the processor. If another program used it, polls that find nothing sleep at
 // the port for some time.
+//
+// On a machine with one processor a peer on the same machine can answer only while the program does not run: polls
+// between a request and a yield are in vain. So if a poll right after a yield finds work, the program yields after
+// half as many polls the next time, otherwise after twice as many.
 
 const (
 	// vainPolls is the number of polls without success, in a row, after which a program yields its
-	// processor. If no other program needs it, yielding takes as long as one or two polls.
+	// processor; with one processor the most. If no other program needs it, yielding takes as long as one or two polls.
 	vainPolls = 200
 
 	// A processor is shared if a yield took longer than sharedTurn: the kernel's own work is shorter. It counts as
@@ -44,19 +48,27 @@ type vain struct {
 	looked atomic.Int64  // mono.Time of the last of them at which the clock was read
 	shared atomic.Int64  // mono.Time: the processor counts as shared until then
 	length atomic.Int64  // time.Duration of the present sharing period
+
+	// Used with one processor.
+	one   bool
+	most  atomic.Uint32 // polls before a yield; 0: vainPolls
+	asked atomic.Bool   // the last poll has yielded, and the peer may have run
 }
 
 // polled records a poll of a program, and whether it found work. No lock is held.
 func (s *Shard) polled(found bool) {
 	v := &s.vain
+	if v.asked.Load() {
+		v.answered(found)
+	}
 	if found {
 		if v.polls.Load() != 0 {
 			v.polls.Store(0)
 		}
 		return
 	}
-	polls := v.polls.Add(1)
-	if polls%napPolls != 0 {
+	polls, most := v.polls.Add(1), v.mostPolls()
+	if polls%napPolls != 0 && polls < most {
 		return
 	}
 	now := s.nic.Now()
@@ -65,11 +77,46 @@ func (s *Shard) polled(found bool) {
 	}
 	switch {
 	case v.sharedAt(now):
-		s.nap()
-	case polls >= vainPolls:
+		if polls%napPolls == 0 {
+			s.nap()
+		}
+	case polls >= most:
 		v.polls.Store(0)
 		sched.Yield()
-		v.yielded(now, s.nic.Now())
+		after := s.nic.Now()
+		s.polling.last.Store(int64(after)) // the program still polls
+		v.yielded(now, after)
+		v.askedFor(after.Sub(now))
+	}
+}
+
+// mostPolls returns the number of polls without success after which the program yields.
+func (v *vain) mostPolls() uint32 {
+	if n := v.most.Load(); n != 0 {
+		return n
+	}
+	return vainPolls
+}
+
+// askedFor records a yield of the only processor, for a time. After a long one other programs need the processor, and the
+// next poll does not say whether the peer does.
+func (v *vain) askedFor(d time.Duration) {
+	if !v.one {
+		return
+	}
+	v.asked.Store(d < sharedTurn)
+	if d >= sharedTurn {
+		v.most.Store(vainPolls)
+	}
+}
+
+// answered records whether the poll after a short yield found work.
+func (v *vain) answered(found bool) {
+	v.asked.Store(false)
+	if found {
+		v.most.Store(max(v.mostPolls()/2, 1))
+	} else {
+		v.most.Store(min(2*v.mostPolls(), vainPolls))
 	}
 }
 

@@ -41,6 +41,57 @@ func TestSharedProcessor(t *testing.T) {
 	}
 }
 
+// With one processor a program yields after fewer polls if a poll right after a yield has found work, and after more if not.
+// A long yield shows that others need the processor, and a poll after it shows nothing.
+func TestTurns(t *testing.T) {
+	const long, short = sharedTurn, sharedTurn - 1
+	type yield struct {
+		took  time.Duration
+		found bool
+		most  uint32
+	}
+	for _, test := range []struct {
+		one    bool
+		yields []yield
+	}{
+		{true, []yield{{short, true, 100}, {short, true, 50}, {0, true, 25}, {0, true, 12}, {0, true, 6}, {0, true, 3}, {0, true, 1}, {0, true, 1}, {0, false, 2}, {0, false, 4}}},
+		{true, []yield{{short, false, vainPolls}, {short, true, 100}, {short, false, vainPolls}, {short, false, vainPolls}}},
+		{true, []yield{{short, true, 100}, {short, true, 50}, {long, true, vainPolls}, {short, true, 100}, {long, false, vainPolls}}},
+		{false, []yield{{short, true, vainPolls}, {0, true, vainPolls}, {long, true, vainPolls}}},
+	} {
+		s := newShard(&NIC{polled: true, epoch: time.Now()}, 0, new(sleepPort))
+		s.vain.one = test.one
+		for i, y := range test.yields {
+			s.vain.askedFor(y.took)
+			s.polled(y.found)
+			s.polled(!y.found) // only the first poll counts
+			if got := s.vain.mostPolls(); got != y.most {
+				t.Errorf("one processor %v, yield %d of %v, then found %v: it yields after %d polls, want %d", test.one, i, y.took, y.found, got, y.most)
+			}
+		}
+	}
+}
+
+// A program yields after as many polls in vain as it may make, and counts as polling after the yield.
+func TestYieldsAfter(t *testing.T) {
+	for _, most := range []uint32{1, 3, napPolls + 1, vainPolls} {
+		s := newShard(&NIC{polled: true, epoch: time.Now().Add(-time.Hour)}, 0, new(sleepPort))
+		s.vain.one = false
+		s.vain.most.Store(most)
+		for n := range most {
+			if s.vain.polls.Load() != n || s.polling.last.Load() != 0 {
+				t.Fatalf("it has yielded after %d polls, want %d", n, most)
+			}
+			s.vain.shared.Store(0) // whatever this machine does meanwhile
+			s.vain.looked.Store(int64(s.nic.Now()))
+			s.polled(false)
+		}
+		if s.vain.polls.Load() != 0 || s.polling.last.Load() == 0 {
+			t.Errorf("it has not yielded after %d polls", most)
+		}
+	}
+}
+
 // sleepPort is a port that records the requested durations of sleeps.
 type sleepPort struct {
 	link.Port
