@@ -11,7 +11,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/link"
 )
 
@@ -62,14 +61,14 @@ func ways(mtu int, generic, whole, scatter bool, driver string) []way {
 // many receive queues the interface can have.
 func (c *card) attach(most int) (err error) {
 	var reasons []string
-	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.lack.pieces, c.cfg.Memory > 0, ethtool.Driver(c.ctl, c.info.Interface)) {
+	for _, w := range ways(c.info.MTU, c.cfg.Generic, c.lack.pieces, c.cfg.Memory > 0, c.driver) {
 		var raised bool
 		raised, err = withMemlock(rlimit.RemoveMemlock, func() (err error) {
 			c.filter, err = loadFilter(most, c.cfg.VLAN, c.cfg.AnyAddr, w.frags)
 			return err
 		})
 		if raised && err == nil {
-			c.info.Notes = append(c.info.Notes, "the limit of locked memory (RLIMIT_MEMLOCK) is off for the whole process: before Linux 5.11 BPF maps count")
+			c.did("the limit of locked memory (RLIMIT_MEMLOCK) is off for the whole process: before Linux 5.11 BPF maps count")
 		}
 		if err != nil {
 			err = fmt.Errorf("load program: %w", err) // before Linux 5.18 there are no fragments
@@ -130,7 +129,7 @@ func (c *card) occupied() error {
 	if !c.cfg.Force {
 		return link.Fail("xdp", "open", c.info.Interface, ErrProgram, fmt.Errorf("program %d (%s) is attached%s: %w", id, name, how, unix.EBUSY), "stop the program that has attached it, or `ip link set dev "+c.info.Interface+" xdp off`, or force")
 	}
-	c.info.Notes = append(c.info.Notes, fmt.Sprintf("removed the XDP program %d (%s)", id, name))
+	c.did(fmt.Sprintf("removed the XDP program %d (%s)", id, name))
 	if held != nil {
 		return held.Detach()
 	}

@@ -61,10 +61,10 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 	// All sockets must be in the namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var lack lacks
-	k, ports, err := openCard(c, n, lack)
-	for lack.learn(err) {
-		k, ports, err = openCard(c, n, lack)
+	var past attempts
+	k, ports, err := openCard(c, n, &past)
+	for past.learn(err) {
+		k, ports, err = openCard(c, n, &past)
 	}
 	if err != nil {
 		return nil, err
@@ -81,23 +81,35 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 // in several pieces.
 var errPieces = errors.New("frames in pieces need Linux 6.6")
 
-// lacks is what the first attempts to open an interface have shown to be missing.
+// lacks is what attempts to open an interface have shown to be missing.
 type lacks struct {
 	pieces   bool // frames in pieces
 	zeroCopy bool // a driver whose zero copy is safe
 }
 
+// attempts are the attempts to open an interface so far.
+type attempts struct {
+	lack lacks
+	did  []string // notes of what they have changed for good
+}
+
 // learn adds what an attempt failed for. It reports whether another attempt without it may succeed.
-func (l *lacks) learn(err error) bool {
-	before := *l
-	l.pieces = l.pieces || errors.Is(err, errPieces)
-	l.zeroCopy = l.zeroCopy || errors.Is(err, errLostFrames)
-	return *l != before
+func (a *attempts) learn(err error) bool {
+	before := a.lack
+	a.lack.pieces = before.pieces || errors.Is(err, errPieces)
+	a.lack.zeroCopy = before.zeroCopy || errors.Is(err, errLostFrames)
+	return a.lack != before
+}
+
+// did notes a change that remains if this attempt fails.
+func (c *card) did(note string) {
+	c.past.did = append(c.past.did, note)
+	c.info.Notes = append(c.info.Notes, note)
 }
 
 // openCard opens an interface with n Ports.
-func openCard(c Config, n int, lack lacks) (*card, []*Port, error) {
-	k := &card{cfg: c, lack: lack, ctl: -1, channels: ethtool.Queues}
+func openCard(c Config, n int, past *attempts) (*card, []*Port, error) {
+	k := &card{cfg: c, past: past, lack: past.lack, ctl: -1, channels: ethtool.Queues}
 	ports, err := k.open(n)
 	if err != nil {
 		for _, p := range ports {
@@ -113,7 +125,9 @@ func openCard(c Config, n int, lack lacks) (*card, []*Port, error) {
 // card is the state that the Ports of one interface share.
 type card struct {
 	cfg    Config
+	past   *attempts // before this one
 	lack   lacks     // not tried
+	driver string    // of the interface; empty: not known
 	info   link.Info // without Mode
 	queues int       // receive queues, including those that the driver has added for the program
 	added  bool      // the driver has added queues
@@ -194,6 +208,9 @@ func (c *card) open(n int) (ports []*Port, err error) {
 		}
 	}
 	c.zero = first.ZeroCopy()
+	if c.cfg.ZeroCopy == ZeroCopyOn && !c.zero {
+		c.info.Notes = append(c.info.Notes, "no zero copy: the driver does not grant it in "+c.way.name+" mode")
+	}
 	least := c.inPlace()
 	for _, p := range ports {
 		p.tx.inPlace = least
@@ -243,7 +260,7 @@ func (c *card) fillFor() int {
 		return c.cfg.RingSize
 	}
 	name := c.info.Interface
-	return xsk.FillFor(c.cfg.RingSize, ethtool.RXRing(c.ctl, name), ethtool.Driver(c.ctl, name))
+	return xsk.FillFor(c.cfg.RingSize, ethtool.RXRing(c.ctl, name), c.driver)
 }
 
 // queueLen is the largest number of frames that send passes to the kernel at
@@ -251,7 +268,7 @@ func (c *card) fillFor() int {
 func queueLen(ring int) int { return min(256, ring/2) }
 
 func (c *card) geometry() xsk.Geometry {
-	return xsk.GeometryFor(c.info.MTU+ethernetLen+vlanLen, ethtool.Driver(c.ctl, c.info.Interface))
+	return xsk.GeometryFor(c.info.MTU+ethernetLen+vlanLen, c.driver)
 }
 
 // inspect finds the interface and its properties.
@@ -262,8 +279,12 @@ func (c *card) inspect() error {
 	}
 	c.info = link.Info{
 		Driver: "xdp", Interface: ifi.Name, Index: ifi.Index, MAC: frame.MAC(ifi.HardwareAddr), MTU: ifi.MTU,
-		Layout: frame.LayoutEthernet, Speed: ethtool.Speed(c.ctl, ifi.Name),
+		Layout: frame.LayoutEthernet, Speed: ethtool.Speed(c.ctl, ifi.Name), Notes: slices.Clone(c.past.did),
 	}
+	ethtool.Ask(c.ctl, ifi.Index, func(name string) unix.Errno {
+		c.driver = ethtool.Driver(c.ctl, name)
+		return 0
+	})
 	return nil
 }
 
@@ -356,9 +377,9 @@ func (p *Port) setUp(first *xsk.Socket) (*xsk.Socket, error) {
 			}
 			return first, c.failedStep(fmt.Sprintf("queue %d", q), err)
 		}
-	}
-	if first.ZeroCopy() && c.losesFrames() {
-		return first, errLostFrames
+		if s.ZeroCopy() && c.losesFrames() {
+			return first, c.failedStep("zero copy", errLostFrames)
+		}
 	}
 	p.setUpTX()
 	p.rx.init(p)

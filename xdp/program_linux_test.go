@@ -210,7 +210,7 @@ func TestWays(t *testing.T) {
 func TestWhole(t *testing.T) {
 	a, _ := netlab.Pair(t, netlab.Config{MTU: 4200})
 	a.Do(t, func() {
-		k, ports, err := openCard(Config{Interface: a.Interface, AnyAddr: true, RingSize: 64}, 1, lacks{pieces: true})
+		k, ports, err := openCard(Config{Interface: a.Interface, AnyAddr: true, RingSize: 64}, 1, &attempts{lack: lacks{pieces: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

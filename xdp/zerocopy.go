@@ -7,14 +7,15 @@ type ZeroCopy uint8
 
 const (
 	// ZeroCopyAuto is zero copy if the driver of the interface grants it, except with virtio_net as a
-	// module: Linux 6.13 to 7.3 then send each frame with a header from an unrelated place in memory, and
-	// the host drops all frames if it does not happen to be zero there. A note in Info says so.
+	// module, which then sends each frame with a header from an unrelated place in memory, so that the
+	// host may drop all frames: docs/xdp.md. A note in Info says so.
 	ZeroCopyAuto ZeroCopy = iota
 
 	// ZeroCopyOff is copy mode.
 	ZeroCopyOff
 
-	// ZeroCopyOn is zero copy with every driver that grants it.
+	// ZeroCopyOn is zero copy with every driver that grants it. Otherwise the Port copies, and a note in
+	// Info says so.
 	ZeroCopyOn
 )
 

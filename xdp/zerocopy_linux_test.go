@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -115,7 +116,8 @@ func TestZeroCopy(t *testing.T) {
 func TestZeroCopyAuto(t *testing.T) {
 	netlab.NeedCards(t)
 	driver := driverOfCards(t)
-	a, _ := netlab.Pair(t, netlab.Config{})
+	a, b := netlab.Pair(t, netlab.Config{})
+	peer := start(t, b, Config{})
 	var ports []link.Port
 	a.Do(t, func() {
 		var err error
@@ -124,6 +126,12 @@ func TestZeroCopyAuto(t *testing.T) {
 		}
 	})
 	defer all(ports).Close()
+	awaitCard(t, a, ports[0].(*Port))
+	linktest.Send(t, ports[0], path(t, a, b, false, 0), 7, nil)
+	if err := ports[0].Flush(); err != nil {
+		t.Fatal(err)
+	}
+	linktest.Collect(t, peer, 1)
 	mode, notes := "native, zero copy, queue 0 of 2", []string(nil)
 	if driver.loses {
 		mode, notes = "native, copy, queue 0 of 2", []string{noteLostFrames}
@@ -133,9 +141,15 @@ func TestZeroCopyAuto(t *testing.T) {
 	}
 }
 
-// TestLosesFrames: virtio_net is not trusted as a module, and trusted as a part of the kernel.
+func TestZeroCopyInvalid(t *testing.T) {
+	if _, err := Open(Config{Interface: "lo", ZeroCopy: ZeroCopyOn + 1}); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a ZeroCopy that does not exist: %v", err)
+	}
+}
+
+// TestLosesFrames: virtio_net is not trusted as a module, and trusted as a part of the kernel. What cannot be found out is not trusted.
 func TestLosesFrames(t *testing.T) {
-	module, builtIn := t.TempDir(), t.TempDir()
+	module, builtIn, none := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{module, builtIn} {
 		if err := os.MkdirAll(dir+"/virtio_net/parameters", 0o755); err != nil {
 			t.Fatal(err)
@@ -150,8 +164,11 @@ func TestLosesFrames(t *testing.T) {
 	}{
 		{"virtio_net", module, true},
 		{"virtio_net", builtIn, false},
+		{"virtio_net", none, true}, // no sysfs
 		{"igb", module, false},
-		{"", module, false},
+		{"igb", none, false},
+		{"", module, true}, // not known
+		{"", builtIn, false},
 	} {
 		if got := headerOfModule(test.driver, test.modules); got != test.want {
 			t.Errorf("headerOfModule(%q) = %v, want %v", test.driver, got, test.want)
@@ -161,7 +178,7 @@ func TestLosesFrames(t *testing.T) {
 
 // TestLearn: an attempt to open is repeated only without something that the last attempt had.
 func TestLearn(t *testing.T) {
-	var l lacks
+	var past attempts
 	for i, step := range []struct {
 		err   error
 		again bool
@@ -171,12 +188,16 @@ func TestLearn(t *testing.T) {
 		{unix.EPERM, false, lacks{}},
 		{fmt.Errorf("%w: %w", errPieces, unix.EINVAL), true, lacks{pieces: true}},
 		{fmt.Errorf("%w: %w", errPieces, unix.EINVAL), false, lacks{pieces: true}},
-		{errLostFrames, true, lacks{pieces: true, zeroCopy: true}},
+		{fmt.Errorf("%w", errLostFrames), true, lacks{pieces: true, zeroCopy: true}},
 		{errLostFrames, false, lacks{pieces: true, zeroCopy: true}},
 	} {
-		if again := l.learn(step.err); again != step.again || l != step.want {
-			t.Errorf("step %d: learn(%v) = %v, then %+v; want %v and %+v", i, step.err, again, l, step.again, step.want)
+		if again := past.learn(step.err); again != step.again || past.lack != step.want {
+			t.Errorf("step %d: learn(%v) = %v, then %+v; want %v and %+v", i, step.err, again, past.lack, step.again, step.want)
 		}
+	}
+	past = attempts{}
+	if !past.learn(errLostFrames) || !past.learn(errPieces) || past.learn(errPieces) {
+		t.Errorf("in the other order: %+v", past.lack)
 	}
 }
 
