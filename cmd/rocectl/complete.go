@@ -63,6 +63,7 @@ var flagValues = map[string]func() []string{
 	"link":        func() []string { return append(slices.Clone(roce.InterfaceDrivers()), machine.LinkMem) },
 	"spin":        func() []string { return []string{machine.SpinNone} },
 	"sysfs":       sysfsModes,
+	"zero-copy":   func() []string { return []string{"auto", "on", "off"} },
 	"connection":  func() []string { return []string{"RC", "UC", "UD"} },
 	"mtu":         func() []string { return []string{"256", "512", "1024", "2048", "4096"} },
 	"atomic_type": func() []string { return []string{"FETCH_AND_ADD", "CMP_AND_SWAP"} },

@@ -130,6 +130,7 @@ func TestCompletion(t *testing.T) {
 		want []string // the offers, and the directive: 0 for files, 4 for no files
 	}{
 		{[]string{"rping", "--link", ""}, []string{"raw", "udp", "xdp", "mem", ":4"}},
+		{[]string{"dev", "--zero-copy", ""}, []string{"auto", "on", "off", ":4"}},
 		{[]string{"rping", "--capture", ""}, []string{":0"}},
 		{[]string{"rping", "--dev", ""}, append(machine.InterfaceNames(), ":4")},
 		{[]string{"dev", ""}, append(machine.InterfaceNames(), "watch", ":4")},

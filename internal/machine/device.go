@@ -15,6 +15,7 @@ import (
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/mem"
 	"github.com/goroce/roce/link/pcap"
+	"github.com/goroce/roce/xdp"
 )
 
 // Device is a NIC together with the capture of its packets.
@@ -86,7 +87,7 @@ func (f *Flags) openInterface(name string, c roce.InterfaceConfig, log io.Writer
 	c.Wrap = f.wrap(d, log)
 	var err error
 	d.Device, err = roce.OpenInterface(name, c)
-	if err == nil && f.InPlace > 0 { // the notes say why it is not possible
+	if err == nil && (f.InPlace > 0 || f.ZeroCopy == xdp.ZeroCopyOn.String()) { // the notes say why it is not possible
 		for _, n := range d.Query().Link.Notes {
 			fmt.Fprintf(log, "%s: %s\n", name, n)
 		}

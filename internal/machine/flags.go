@@ -66,7 +66,7 @@ func (f *Flags) Register(s *pflag.FlagSet) {
 func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.IntVar(&f.Queues, "queues", 0, "queues of the interface, each with a shard of its own (0: one)")
 	s.IntVar(&f.InPlace, "in-place", 0, "with --link xdp: `MIB` of memory that messages are sent from without a copy in user space ("+noInPlace+")")
-	s.StringVar(&f.ZeroCopy, "zero-copy", "", ZeroCopyUsage)
+	s.StringVar(&f.ZeroCopy, "zero-copy", xdp.ZeroCopyAuto.String(), ZeroCopyUsage)
 	s.StringVar(&f.Capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.Trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.Polled, "poll", false, "no background goroutine: lowest latency")
@@ -147,7 +147,7 @@ func (f *Flags) recovery() roce.Recovery {
 }
 
 // ZeroCopyUsage is the help text of --zero-copy.
-const ZeroCopyUsage = "with --link xdp: `auto` if the card's driver has zero copy and is trusted with it, on if it has zero copy, off"
+const ZeroCopyUsage = "`WHEN` --link xdp uses zero copy: auto, if the card's driver has it and is trusted with it; on, also if it is not trusted; off"
 
 // ParseZeroCopy returns what the value of --zero-copy means with a value of --link, or an error that names the flag. An
 // empty value is auto.

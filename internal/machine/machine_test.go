@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/xdp"
 )
 
 func TestParseEnv(t *testing.T) {
@@ -26,6 +27,23 @@ func TestParseEnv(t *testing.T) {
 	if !slices.Equal(f.Devs, []string{"eth0", "eth1", "10.0.0.1"}) || f.Link != "udp" || f.Spin.time != 5*time.Microsecond ||
 		!f.Faults.Enabled() || f.Capture != "a %p.pcap" || f.DCQCN != portSpeed || f.Queues != 2 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// The flags of driver xdp reach its configuration.
+func TestXDPFlags(t *testing.T) {
+	for _, tt := range []struct {
+		flags Flags
+		want  xdp.Config
+	}{
+		{Flags{Link: "xdp"}, xdp.Config{}},
+		{Flags{Link: "xdp", ZeroCopy: "off"}, xdp.Config{ZeroCopy: xdp.ZeroCopyOff}},
+		{Flags{Link: "xdp", ZeroCopy: "on", InPlace: 4}, xdp.Config{ZeroCopy: xdp.ZeroCopyOn, Memory: 4 << 20, InPlace: 1}},
+	} {
+		c, err := tt.flags.config()
+		if err != nil || !reflect.DeepEqual(c.XDP, tt.want) {
+			t.Errorf("%+v: %+v, %v; want %+v", tt.flags, c.XDP, err, tt.want)
+		}
 	}
 }
 
