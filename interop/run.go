@@ -177,6 +177,9 @@ func (r *caseRun) succeeded(s *started) error {
 	if re := r.tool.good[s.role]; s.side.linux() && !re.MatchString(s.Output()) {
 		return fmt.Errorf("%s: %s: exit 0, but its output lacks %q", s.side.label(), s.Line, re)
 	}
+	if s.side == endpoint(r.bed.card) && strings.Contains(s.Output(), "no zero copy") {
+		return fmt.Errorf("%s: %s: the card has no zero copy", s.side.label(), s.Line)
+	}
 	if r.link == inPlace && !s.side.linux() && !sentInPlace.MatchString(s.Output()) {
 		return fmt.Errorf("%s: %s: no packet was sent in place", s.side.label(), s.Line)
 	}
