@@ -370,6 +370,7 @@ func (s *Shard) lingeredInVain() {
 func (s *Shard) Waits() {
 	s.polling.polls.Store(0)
 	s.vain.polls.Store(0)
+	s.vain.asked.Store(false)
 	if s.collecting != nil {
 		s.collecting.On.Store(0) // what was collected is posted when the pause ends
 	}

@@ -45,6 +45,7 @@ const (
 // vain is a shard's record of polls that found nothing.
 type vain struct {
 	polls  atomic.Uint32 // in a row
+	next   atomic.Uint32 // the poll in this row after which the program yields
 	looked atomic.Int64  // mono.Time of the last of them at which the clock was read
 	shared atomic.Int64  // mono.Time: the processor counts as shared until then
 	length atomic.Int64  // time.Duration of the present sharing period
@@ -67,8 +68,12 @@ func (s *Shard) polled(found bool) {
 		}
 		return
 	}
-	polls, most := v.polls.Add(1), v.mostPolls()
-	if polls%napPolls != 0 && polls < most {
+	polls := v.polls.Add(1)
+	if polls == 1 {
+		v.next.Store(v.mostPolls())
+	}
+	yields := polls >= v.next.Load()
+	if polls%napPolls != 0 && !yields {
 		return
 	}
 	now := s.nic.Now()
@@ -77,16 +82,20 @@ func (s *Shard) polled(found bool) {
 	}
 	switch {
 	case v.sharedAt(now):
+		if yields { // not now
+			v.next.Store(polls + v.mostPolls())
+		}
 		if polls%napPolls == 0 {
 			s.nap()
 		}
-	case polls >= most:
-		v.polls.Store(0)
+	case yields:
 		sched.Yield()
 		after := s.nic.Now()
 		s.polling.last.Store(int64(after)) // the program still polls
+		v.looked.Store(int64(after))
 		v.yielded(now, after)
 		v.askedFor(after.Sub(now))
+		v.next.Store(polls + v.mostPolls())
 	}
 }
 

@@ -64,7 +64,9 @@ func TestTurns(t *testing.T) {
 		for i, y := range test.yields {
 			s.vain.askedFor(y.took)
 			s.polled(y.found)
-			s.polled(!y.found) // only the first poll counts
+			if y.most > 1 { // otherwise this poll yields, too
+				s.polled(!y.found) // only the first poll counts
+			}
 			if got := s.vain.mostPolls(); got != y.most {
 				t.Errorf("one processor %v, yield %d of %v, then found %v: it yields after %d polls, want %d", test.one, i, y.took, y.found, got, y.most)
 			}
@@ -72,22 +74,44 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A program yields after as many polls in vain as it may make, and counts as polling after the yield.
+// A program yields after as many polls in vain as it may make, each time in a row, and counts as polling after the yield.
 func TestYieldsAfter(t *testing.T) {
 	for _, most := range []uint32{1, 3, napPolls + 1, vainPolls} {
-		s := newShard(&NIC{polled: true, epoch: time.Now().Add(-time.Hour)}, 0, new(sleepPort))
-		s.vain.one = false
-		s.vain.most.Store(most)
-		for n := range most {
-			if s.vain.polls.Load() != n || s.polling.last.Load() != 0 {
-				t.Fatalf("it has yielded after %d polls, want %d", n, most)
+		p := new(sleepPort)
+		n := &NIC{polled: true, driver: make(chan struct{}, 1), epoch: time.Now().Add(-time.Hour)}
+		s := newShard(n, 0, p)
+		n.shards = []*Shard{s}
+		for round := range 3 {
+			s.vain.most.Store(most)
+			s.vain.one = round == 2
+			s.polling.last.Store(0)
+			for i := range most {
+				if s.polling.last.Load() != 0 {
+					t.Fatalf("round %d: it has yielded after %d polls, want %d", round, i, most)
+				}
+				s.vain.shared.Store(0) // whatever this machine does meanwhile
+				s.vain.looked.Store(int64(n.Now()))
+				s.polled(false)
 			}
-			s.vain.shared.Store(0) // whatever this machine does meanwhile
-			s.vain.looked.Store(int64(s.nic.Now()))
-			s.polled(false)
+			if s.polling.last.Load() == 0 {
+				t.Errorf("round %d: it has not yielded after %d polls", round, most)
+			}
 		}
-		if s.vain.polls.Load() != 0 || s.polling.last.Load() == 0 {
-			t.Errorf("it has not yielded after %d polls", most)
+		if !s.vain.asked.Load() && s.vain.mostPolls() != vainPolls {
+			t.Errorf("after a yield of the only processor the next poll does not count, and %d polls do not say that the yield was long", s.vain.mostPolls())
+		}
+		s.Waits()
+		if s.vain.asked.Load() {
+			t.Error("the poll after waiting counts as the one after a yield")
+		}
+		s.vain.shared.Store(int64(mono.Never))
+		if most == 1 {
+			for range 2 * napPolls {
+				s.polled(false)
+			}
+			if len(p.naps) != 2 {
+				t.Errorf("%d naps in %d polls in vain on a shared processor, want 2", len(p.naps), 2*napPolls)
+			}
 		}
 	}
 }
@@ -178,6 +202,11 @@ func TestStandstill(t *testing.T) {
 	if got := naps(append(row, true)...); got != 0 {
 		t.Errorf("%d naps of a program that has had work", got)
 	}
+	s.vain.most.Store(1)
+	if got := naps(row...); got != 1 {
+		t.Errorf("%d naps after a standstill of a program that yields after each poll, want 1", got)
+	}
+	s.vain.most.Store(vainPolls)
 	if got := naps(); got != 0 {
 		t.Errorf("%d naps of a program that has just begun to poll", got)
 	}
