@@ -49,11 +49,11 @@ type vain struct {
 	looked atomic.Int64  // mono.Time of the last of them at which the clock was read
 	shared atomic.Int64  // mono.Time: the processor counts as shared until then
 	length atomic.Int64  // time.Duration of the present sharing period
+	most   atomic.Uint32 // polls before a yield; fewer than vainPolls only with one processor
 
 	// Used with one processor.
 	one   bool
-	most  atomic.Uint32 // polls before a yield; 0: vainPolls
-	asked atomic.Bool   // the last poll has yielded, and the peer may have run
+	asked atomic.Bool // the last poll has yielded, and the peer may have run
 }
 
 // polled records a poll of a program, and whether it found work. No lock is held.
@@ -69,8 +69,8 @@ func (s *Shard) polled(found bool) {
 		return
 	}
 	polls := v.polls.Add(1)
-	if polls == 1 {
-		v.next.Store(v.mostPolls())
+	if most := v.most.Load(); polls == 1 && v.next.Load() != most { // a store takes longer
+		v.next.Store(most)
 	}
 	yields := polls >= v.next.Load()
 	if polls%napPolls != 0 && !yields {
@@ -83,7 +83,7 @@ func (s *Shard) polled(found bool) {
 	switch {
 	case v.sharedAt(now):
 		if yields { // not now
-			v.next.Store(polls + v.mostPolls())
+			v.next.Store(polls + v.most.Load())
 		}
 		if polls%napPolls == 0 {
 			s.nap()
@@ -95,16 +95,8 @@ func (s *Shard) polled(found bool) {
 		v.looked.Store(int64(after))
 		v.yielded(now, after)
 		v.askedFor(after.Sub(now))
-		v.next.Store(polls + v.mostPolls())
+		v.next.Store(polls + v.most.Load())
 	}
-}
-
-// mostPolls returns the number of polls without success after which the program yields.
-func (v *vain) mostPolls() uint32 {
-	if n := v.most.Load(); n != 0 {
-		return n
-	}
-	return vainPolls
 }
 
 // askedFor records a yield of the only processor, for a time. After a long one other programs need the processor, and the
@@ -123,9 +115,9 @@ func (v *vain) askedFor(d time.Duration) {
 func (v *vain) answered(found bool) {
 	v.asked.Store(false)
 	if found {
-		v.most.Store(max(v.mostPolls()/2, 1))
+		v.most.Store(max(v.most.Load()/2, 1))
 	} else {
-		v.most.Store(min(2*v.mostPolls(), vainPolls))
+		v.most.Store(min(2*v.most.Load(), vainPolls))
 	}
 }
 

@@ -67,7 +67,7 @@ func TestTurns(t *testing.T) {
 			if y.most > 1 { // otherwise this poll yields, too
 				s.polled(!y.found) // only the first poll counts
 			}
-			if got := s.vain.mostPolls(); got != y.most {
+			if got := s.vain.most.Load(); got != y.most {
 				t.Errorf("one processor %v, yield %d of %v, then found %v: it yields after %d polls, want %d", test.one, i, y.took, y.found, got, y.most)
 			}
 		}
@@ -97,8 +97,8 @@ func TestYieldsAfter(t *testing.T) {
 				t.Errorf("round %d: it has not yielded after %d polls", round, most)
 			}
 		}
-		if !s.vain.asked.Load() && s.vain.mostPolls() != vainPolls {
-			t.Errorf("after a yield of the only processor the next poll does not count, and %d polls do not say that the yield was long", s.vain.mostPolls())
+		if !s.vain.asked.Load() && s.vain.most.Load() != vainPolls {
+			t.Errorf("after a yield of the only processor the next poll does not count, and %d polls do not say that the yield was long", s.vain.most.Load())
 		}
 		s.Waits()
 		if s.vain.asked.Load() {
