@@ -1,6 +1,9 @@
 package xdp
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // ZeroCopy says when a Port uses zero copy.
 type ZeroCopy uint8
@@ -30,10 +33,6 @@ func (z ZeroCopy) String() string {
 
 // ParseZeroCopy returns the ZeroCopy of a name: auto, off or on. ok is false if there is none.
 func ParseZeroCopy(s string) (z ZeroCopy, ok bool) {
-	for z, n := range zeroCopyNames {
-		if n == s {
-			return ZeroCopy(z), true
-		}
-	}
-	return ZeroCopyAuto, false
+	i := slices.Index(zeroCopyNames[:], s)
+	return ZeroCopy(max(i, 0)), i >= 0
 }
