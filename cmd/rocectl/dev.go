@@ -76,7 +76,7 @@ type driverFlags struct{ link, zeroCopy string }
 
 func (f *driverFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.link, "link", roce.DefaultDriver, "driver of the NIC: "+strings.Join(roce.InterfaceDrivers(), ", "))
-	c.Flags().StringVar(&f.zeroCopy, "zero-copy", "auto", machine.ZeroCopyUsage)
+	machine.AddZeroCopy(c.Flags(), &f.zeroCopy)
 }
 
 // config returns the configuration of the NIC, or an error that names an invalid flag.

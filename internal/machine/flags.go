@@ -66,7 +66,7 @@ func (f *Flags) Register(s *pflag.FlagSet) {
 func (f *Flags) register(s *pflag.FlagSet, noInPlace string) {
 	s.IntVar(&f.Queues, "queues", 0, "queues of the interface, each with a shard of its own (0: one)")
 	s.IntVar(&f.InPlace, "in-place", 0, "with --link xdp: `MIB` of memory that messages are sent from without a copy in user space ("+noInPlace+")")
-	s.StringVar(&f.ZeroCopy, "zero-copy", xdp.ZeroCopyAuto.String(), ZeroCopyUsage)
+	AddZeroCopy(s, &f.ZeroCopy)
 	s.StringVar(&f.Capture, "capture", "", "write all packets to `FILE`, .pcap or .pcapng")
 	s.BoolVar(&f.Trace, "trace", false, "print every packet to stderr")
 	s.BoolVar(&f.Polled, "poll", false, "no background goroutine: lowest latency")
@@ -146,13 +146,15 @@ func (f *Flags) recovery() roce.Recovery {
 	return r
 }
 
-// ZeroCopyUsage is the help text of --zero-copy.
-const ZeroCopyUsage = "`WHEN` --link xdp uses zero copy: auto, if the card's driver has it and is trusted with it; on, also if it is not trusted; off"
+// AddZeroCopy adds --zero-copy, whose value [ParseZeroCopy] reads.
+func AddZeroCopy(s *pflag.FlagSet, value *string) {
+	s.StringVar(value, "zero-copy", xdp.ZeroCopyAuto.String(), "`WHEN` --link xdp uses zero copy: auto, if the card's driver has it and is trusted with it; on, also if it is not trusted; off")
+}
 
 // ParseZeroCopy returns what the value of --zero-copy means with a value of --link, or an error that names the flag. An
 // empty value is auto.
 func ParseZeroCopy(link, value string) (xdp.ZeroCopy, error) {
-	z, ok := xdp.ParseZeroCopy(cmp.Or(value, "auto"))
+	z, ok := xdp.ParseZeroCopy(cmp.Or(value, xdp.ZeroCopyAuto.String()))
 	switch {
 	case !ok:
 		return z, usage.Errorf("--zero-copy %s: want auto, on or off", value)
