@@ -93,6 +93,19 @@ static void full(void)
 	end();
 }
 
+/* The longest element that the ring takes. The engine refuses longer ones. */
+static void longest(void)
+{
+	struct ibv_sge sge = {.length = 1u << 31};
+	struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+
+	begin(IBV_QPT_RC);
+	CHECK(!ibv_post_recv(qp, &wr, &bad) && ring->added == 1 && ring->slots[0].sge.length == 1u << 31);
+	sge.length++;
+	CHECK(!ibv_post_recv(qp, &wr, &bad) && ring->added == 1 && f->recvs == 1);
+	end();
+}
+
 static void closed(void)
 {
 	begin(IBV_QPT_RC);
@@ -241,6 +254,7 @@ int main(void)
 	fills(IBV_QPT_RC);
 	fills(IBV_QPT_UC);
 	full();
+	longest();
 	closed();
 	closed_meanwhile();
 	lists();
