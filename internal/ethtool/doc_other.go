@@ -1,4 +1,0 @@
-//go:build !linux
-
-// Package ethtool exists on Linux only.
-package ethtool

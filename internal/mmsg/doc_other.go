@@ -1,4 +1,0 @@
-//go:build !linux
-
-// Package mmsg exists on Linux only.
-package mmsg

@@ -1,4 +1,0 @@
-//go:build !linux
-
-// Package sockfilter exists on Linux only.
-package sockfilter
