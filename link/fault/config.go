@@ -20,15 +20,12 @@ const (
 	Both = Tx | Rx
 )
 
+var directionNames = [...]string{Tx: "tx", Rx: "rx", Both: "both"}
+
 // String returns "tx", "rx" or "both".
 func (d Direction) String() string {
-	switch d {
-	case Tx:
-		return "tx"
-	case Rx:
-		return "rx"
-	case Both:
-		return "both"
+	if d > 0 && d <= Both {
+		return directionNames[d]
 	}
 	return fmt.Sprintf("Direction(%d)", uint8(d))
 }
@@ -142,27 +139,23 @@ func (c *Config) RegisterFlags(fs *flag.FlagSet) {
 // failing test should print it.
 func (c *Config) String() string {
 	var s []string
-	add := func(name, value string) { s = append(s, "--"+name+" "+value) }
+	add := func(set bool, name string, value any) {
+		if set {
+			s = append(s, fmt.Sprintf("--%s %v", name, value))
+		}
+	}
 	for _, f := range faults {
-		if v := (rateFlag{f.of(&c.Tx), f.of(&c.Rx)}).String(); v != "0" {
-			add(f.flag, v)
-		}
+		v := rateFlag{f.of(&c.Tx), f.of(&c.Rx)}.String()
+		add(v != "0", f.flag, v)
 	}
-	if c.ReorderBy != 0 {
-		add("reorder-by", strconv.Itoa(c.ReorderBy))
-	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"reorder-time", c.ReorderTime}, {"delay-time", c.DelayTime}, {"delay-jitter", c.DelayJitter}} {
-		if d.d != 0 {
-			add(d.name, d.d.String())
-		}
-	}
+	add(c.ReorderBy != 0, "reorder-by", c.ReorderBy)
+	add(c.ReorderTime != 0, "reorder-time", c.ReorderTime)
+	add(c.DelayTime != 0, "delay-time", c.DelayTime)
+	add(c.DelayJitter != 0, "delay-jitter", c.DelayJitter)
 	for i := range c.Rules {
-		add("fault", c.Rules[i].String())
+		add(true, "fault", &c.Rules[i])
 	}
-	add("seed", strconv.FormatUint(c.Seed, 10))
+	add(true, "seed", c.Seed)
 	return strings.Join(s, " ")
 }
 

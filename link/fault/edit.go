@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -54,17 +55,16 @@ func (e Edit) String() string { return fmt.Sprintf("%s=%#x", e.Field, e.Value) }
 
 // ParseEdit checks that the name is that of a field, and that the value fits it.
 func ParseEdit(name string, value uint64) (Edit, error) {
-	for i := range fields {
-		if fields[i].name == name {
-			if bits := fields[i].at[0].bits; bits < 64 && value>>bits != 0 {
-				return Edit{}, fmt.Errorf("%#x does not fit the %d bits of %s", value, bits, name)
-			}
-			return Edit{Field(i), value}, nil
-		}
-	}
 	var names []string
-	for i := range fields {
-		names = append(names, fields[i].name)
+	for _, f := range Fields() {
+		if f.String() != name {
+			names = append(names, f.String())
+			continue
+		}
+		if bits := f.Bits(); bits < 64 && value>>bits != 0 {
+			return Edit{}, fmt.Errorf("%#x does not fit the %d bits of %s", value, bits, name)
+		}
+		return Edit{f, value}, nil
 	}
 	return Edit{}, fmt.Errorf("there is no field %q; the fields are %s", name, strings.Join(names, ", "))
 }
@@ -237,7 +237,7 @@ func (e *engine) corrupt(s *side, f *link.Frame, r *Rule, v *Verdict) bool {
 	if len(target) == 0 {
 		return false
 	}
-	burst := min(or(r.Bits, 1), 8*len(target))
+	burst := min(cmp.Or(r.Bits, 1), 8*len(target))
 	start := s.rng.IntN(8*len(target) - burst + 1)
 	if flags := 8 * unprotected; r != &noRule && seal == nil && start < flags+8 && start+burst > flags {
 		start = min(flags+8, 8*len(target)-burst)

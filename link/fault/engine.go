@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -107,18 +108,10 @@ func (s *side) snapshot() Counters {
 
 // init prepares the engine for frames of a layout. c is valid.
 func (e *engine) init(c Config, layout frame.Layout, now mono.Time) {
-	if c.ReorderBy == 0 {
-		c.ReorderBy = 3
-	}
-	if c.ReorderTime == 0 {
-		c.ReorderTime = time.Millisecond
-	}
-	if c.DelayTime == 0 {
-		c.DelayTime = time.Millisecond
-	}
-	if c.Hold == 0 {
-		c.Hold = 1024
-	}
+	c.ReorderBy = cmp.Or(c.ReorderBy, 3)
+	c.ReorderTime = cmp.Or(c.ReorderTime, time.Millisecond)
+	c.DelayTime = cmp.Or(c.DelayTime, time.Millisecond)
+	c.Hold = cmp.Or(c.Hold, 1024)
 	e.cfg, e.layout, e.start = c, layout, now
 	side := func(dir Direction, r Rates) side {
 		// Each direction draws from its own stream, so that the traffic of one
@@ -240,8 +233,8 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 	}
 	switch {
 	case f.Has(Delay):
-		v.Delay = or(r.Time, e.cfg.DelayTime)
-		if j := or(r.Jitter, e.cfg.DelayJitter); j > 0 {
+		v.Delay = cmp.Or(r.Time, e.cfg.DelayTime)
+		if j := cmp.Or(r.Jitter, e.cfg.DelayJitter); j > 0 {
 			if v.Delay += time.Duration(s.rng.Uint64N(uint64(j) + 1)); v.Delay < 0 { // overflow
 				v.Delay = math.MaxInt64
 			}
@@ -252,14 +245,14 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 			s.count.Delayed++
 		}
 	case f.Has(Reorder):
-		v.Delay = or(r.Time, e.cfg.ReorderTime)
-		if hold(now.Add(v.Delay), s.hold.passed+uint64(or(r.By, e.cfg.ReorderBy))) {
+		v.Delay = cmp.Or(r.Time, e.cfg.ReorderTime)
+		if hold(now.Add(v.Delay), s.hold.passed+uint64(cmp.Or(r.By, e.cfg.ReorderBy))) {
 			v.Pass = false
 			v.Faults |= Of(Reorder)
 			s.count.Reordered++
 		}
 	case f.Has(Dup):
-		copies := or(r.Copies, 1)
+		copies := cmp.Or(r.Copies, 1)
 		for i := range copies {
 			if !hold(now, noCount) {
 				s.count.Overflow += uint64(copies - i - 1) // there is no room for the other copies, either
@@ -276,12 +269,4 @@ func (e *engine) apply(s *side, now mono.Time, fr *link.Frame, f Faults, r *Rule
 		v.Faults |= Of(Pass)
 	}
 	v.copied, v.Held = e.copied, len(e.copied)
-}
-
-// or returns v if it is not 0, otherwise fallback.
-func or[T int | time.Duration](v, fallback T) T {
-	if v != 0 {
-		return v
-	}
-	return fallback
 }

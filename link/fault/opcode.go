@@ -24,12 +24,20 @@ func (s *OpcodeSet) empty() bool { return *s == OpcodeSet{} }
 // String returns the names of the opcodes, joined by "|".
 func (s *OpcodeSet) String() string {
 	var names []string
-	for op := range 256 {
-		if s.Has(bth.Opcode(op)) {
-			names = append(names, opcodeName(bth.Opcode(op)))
-		}
+	for _, op := range s.list() {
+		names = append(names, opcodeName(op))
 	}
 	return strings.Join(names, "|")
+}
+
+// list returns the opcodes in ascending order.
+func (s *OpcodeSet) list() (ops []bth.Opcode) {
+	for op := range 256 {
+		if s.Has(bth.Opcode(op)) {
+			ops = append(ops, bth.Opcode(op))
+		}
+	}
+	return ops
 }
 
 // ParseOpcodes adds opcodes to the set: one by its number or name, or all whose names match a pattern

@@ -2,7 +2,7 @@ package fault
 
 import (
 	"fmt"
-	"math/bits"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -78,12 +78,7 @@ var setters = map[string]func(r *Rule, value string) error{
 // RuleNames returns the names of the properties of rules in their flag form. Besides them there is
 // "set." in front of the name of each of the [Fields].
 func RuleNames() []string {
-	names := make([]string, 0, len(setters))
-	for name := range setters {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(setters))
 }
 
 // Set sets a property of a rule from its flag form, name=value.
@@ -116,12 +111,8 @@ func (r *Rule) setOpcodes(text string) error {
 		}
 	}
 	r.Op, r.Ops = Opt[bth.Opcode]{}, set
-	if n := bits.OnesCount64(set[0]) + bits.OnesCount64(set[1]) + bits.OnesCount64(set[2]) + bits.OnesCount64(set[3]); n == 1 {
-		for op := range 256 {
-			if set.Has(bth.Opcode(op)) {
-				r.Op, r.Ops = Is(bth.Opcode(op)), OpcodeSet{}
-			}
-		}
+	if ops := set.list(); len(ops) == 1 {
+		r.Op, r.Ops = Is(ops[0]), OpcodeSet{}
 	}
 	return nil
 }

@@ -152,25 +152,20 @@ type parameter struct {
 	negative    bool
 }
 
+// parameterOf makes a parameter of some actions from its value; 0 means that it is not set.
+func parameterOf[T int | time.Duration](name string, v T, of Faults) parameter {
+	p := parameter{name: name, of: of, negative: v < 0}
+	if v != 0 {
+		p.value = fmt.Sprint(v)
+	}
+	return p
+}
+
 // parameters lists the parameters of all actions, with the values of the rule.
 func (r *Rule) parameters() []parameter {
-	number := func(name string, v int, of Faults) parameter {
-		p := parameter{name: name, of: of, negative: v < 0}
-		if v != 0 {
-			p.value = strconv.Itoa(v)
-		}
-		return p
-	}
-	duration := func(name string, v time.Duration, of Faults) parameter {
-		p := parameter{name: name, of: of, negative: v < 0}
-		if v != 0 {
-			p.value = v.String()
-		}
-		return p
-	}
 	list := []parameter{
-		duration("time", r.Time, Of(Delay)|Of(Reorder)), duration("jitter", r.Jitter, Of(Delay)),
-		number("by", r.By, Of(Reorder)), number("copies", r.Copies, Of(Dup)), number("bits", r.Bits, Of(Corrupt)),
+		parameterOf("time", r.Time, Of(Delay)|Of(Reorder)), parameterOf("jitter", r.Jitter, Of(Delay)),
+		parameterOf("by", r.By, Of(Reorder)), parameterOf("copies", r.Copies, Of(Dup)), parameterOf("bits", r.Bits, Of(Corrupt)),
 	}
 	if r.ICRC != ICRCDefault {
 		list = append(list, parameter{name: "icrc", value: r.ICRC.String(), of: Of(Corrupt) | Of(Rewrite)})
@@ -188,52 +183,29 @@ func (r *Rule) String() string {
 	if r.Dir == Tx || r.Dir == Rx {
 		s = append(s, r.Dir.String())
 	}
-	if r.Op.set {
-		s = append(s, "op="+opcodeName(r.Op.v))
-	}
-	if !r.Ops.empty() {
-		s = append(s, "op="+r.Ops.String())
-	}
-	if r.QPN.set {
-		s = append(s, fmt.Sprintf("qpn=%#x", uint32(r.QPN.v)))
-	}
-	if r.PSN.set {
-		s = append(s, fmt.Sprintf("psn=%#x", uint32(r.PSN.v)))
-	}
-	if r.RelPSN.set {
-		s = append(s, "rel="+strconv.Itoa(r.RelPSN.v))
-	}
-	for _, a := range []struct {
-		name string
-		v    Opt[netip.Addr]
-	}{{"addr", r.Addr}, {"src", r.Src}, {"dst", r.Dst}} {
-		if a.v.set {
-			s = append(s, a.name+"="+a.v.v.String())
+	add := func(set bool, name string, value any) {
+		if set {
+			s = append(s, fmt.Sprintf("%s=%v", name, value))
 		}
 	}
-	for _, n := range []struct {
-		name string
-		v    int
-	}{{"conn", r.Conn}, {"iter", r.Iter}, {"nth", r.Nth}, {"every", r.Every}, {"count", r.Count}} {
-		if n.v != 0 {
-			s = append(s, n.name+"="+strconv.Itoa(n.v))
-		}
-	}
-	for _, d := range []struct {
-		name string
-		v    time.Duration
-	}{{"after", r.After}, {"until", r.Until}} {
-		if d.v != 0 {
-			s = append(s, d.name+"="+d.v.String())
-		}
-	}
-	if r.Probability != 0 {
-		s = append(s, "p="+strconv.FormatFloat(r.Probability, 'g', -1, 64))
-	}
+	add(r.Op.set, "op", opcodeName(r.Op.v))
+	add(!r.Ops.empty(), "op", &r.Ops)
+	add(r.QPN.set, "qpn", fmt.Sprintf("%#x", uint32(r.QPN.v)))
+	add(r.PSN.set, "psn", fmt.Sprintf("%#x", uint32(r.PSN.v)))
+	add(r.RelPSN.set, "rel", r.RelPSN.v)
+	add(r.Addr.set, "addr", r.Addr.v)
+	add(r.Src.set, "src", r.Src.v)
+	add(r.Dst.set, "dst", r.Dst.v)
+	add(r.Conn != 0, "conn", r.Conn)
+	add(r.Iter != 0, "iter", r.Iter)
+	add(r.Nth != 0, "nth", r.Nth)
+	add(r.Every != 0, "every", r.Every)
+	add(r.Count != 0, "count", r.Count)
+	add(r.After != 0, "after", r.After)
+	add(r.Until != 0, "until", r.Until)
+	add(r.Probability != 0, "p", strconv.FormatFloat(r.Probability, 'g', -1, 64))
 	for _, p := range r.parameters() {
-		if p.value != "" {
-			s = append(s, p.name+"="+p.value)
-		}
+		add(p.value != "", p.name, p.value)
 	}
 	if r.Func != nil {
 		s = append(s, "func")
