@@ -188,18 +188,12 @@ func (p *Port) enqueue(run []*buf) (n int, gone bool) {
 		p.mu.Unlock()
 		return 0, true
 	}
-	wasEmpty := p.n == 0
-	n = min(len(run), len(p.queue)-p.n)
-	at := p.head + p.n
+	wasEmpty := p.queue.Len() == 0
+	n = min(len(run), p.hub.cfg.Queue-p.queue.Len())
 	for _, f := range run[:n] {
-		if at >= len(p.queue) {
-			at -= len(p.queue)
-		}
-		p.queue[at] = f
-		at++
+		*p.queue.Push() = f
 	}
-	p.n += n
-	p.queued.Store(int32(p.n))
+	p.queued.Store(int32(p.queue.Len()))
 	p.mu.Unlock()
 	if wasEmpty && n > 0 {
 		p.signal.Notify()

@@ -9,7 +9,9 @@
 package mem
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -70,13 +72,7 @@ func (s *station) port(data []byte) *Port {
 
 // NewHub returns a switch without ports.
 func NewHub(c Config) *Hub {
-	if c.MTU == 0 {
-		c.MTU = 1500
-	}
-	if c.Queue == 0 {
-		c.Queue = 1024
-	}
-	c.MTU, c.Queue = max(c.MTU, 576), max(c.Queue, 1)
+	c.MTU, c.Queue = max(cmp.Or(c.MTU, 1500), 576), max(cmp.Or(c.Queue, 1024), 1)
 	h := &Hub{cfg: c, size: c.MTU + 14 + 4}
 	h.pool.size = h.size
 	h.table.Store(&table{byMAC: map[frame.MAC]*station{}})
@@ -141,27 +137,18 @@ func (h *Hub) Queues(name string, mac frame.MAC, n int, steer func(data []byte) 
 func (h *Hub) unplug(s *station) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range s.ports {
-		if !p.closed.Load() {
-			return
-		}
+	if slices.ContainsFunc(s.ports, func(p *Port) bool { return !p.closed.Load() }) {
+		return
 	}
 	h.replace(func(old []*station) []*station {
-		kept := old[:0]
-		for _, o := range old {
-			if o != s {
-				kept = append(kept, o)
-			}
-		}
-		return kept
+		return slices.DeleteFunc(old, func(o *station) bool { return o == s })
 	})
 }
 
 // replace installs a changed copy of the table. The caller holds mu.
 func (h *Hub) replace(change func([]*station) []*station) {
 	old := h.table.Load().stations
-	t := &table{byMAC: map[frame.MAC]*station{}}
-	t.stations = change(append([]*station(nil), old...))
+	t := &table{byMAC: map[frame.MAC]*station{}, stations: change(slices.Clone(old))}
 	for _, s := range t.stations {
 		t.byMAC[s.mac] = s
 	}

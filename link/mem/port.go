@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/link"
 )
@@ -41,10 +42,8 @@ type Port struct {
 	timer  *time.Timer // of Wait
 
 	mu    sync.Mutex
-	queue []*buf // ring, guarded by mu
-	head  int    // guarded by mu
-	n     int    // guarded by mu
-	woken bool   // guarded by mu
+	queue fifo.Queue[*buf] // guarded by mu
+	woken bool             // guarded by mu
 }
 
 func newPort(h *Hub, s *station, name string) *Port {
@@ -56,7 +55,6 @@ func newPort(h *Hub, s *station, name string) *Port {
 		},
 		pending: make([]*buf, 0, link.Batch),
 		signal:  notify.New(),
-		queue:   make([]*buf, h.cfg.Queue),
 	}
 }
 
@@ -160,16 +158,12 @@ func (p *Port) Recv(fr []link.Frame) (int, error) {
 // dequeue moves frames from the queue to held, and their views to fr.
 func (p *Port) dequeue(fr []link.Frame) int {
 	p.mu.Lock()
-	n := min(len(fr), p.n)
+	n := min(len(fr), p.queue.Len())
 	for range n {
-		p.held = append(p.held, p.queue[p.head])
-		p.queue[p.head] = nil
-		if p.head++; p.head == len(p.queue) {
-			p.head = 0
-		}
+		f, _ := p.queue.Pop()
+		p.held = append(p.held, f)
 	}
-	p.n -= n
-	p.queued.Store(int32(p.n))
+	p.queued.Store(int32(p.queue.Len()))
 	p.mu.Unlock()
 
 	var bytes uint64
@@ -191,7 +185,7 @@ func (p *Port) Wait(d time.Duration) error {
 	}()
 	for {
 		p.mu.Lock()
-		ready := p.n > 0 || p.woken || p.event.Load()
+		ready := p.queue.Len() > 0 || p.woken || p.event.Load()
 		p.woken = false
 		p.mu.Unlock()
 		switch {
@@ -233,10 +227,7 @@ func (p *Port) Close() error {
 		p.hub.starved.Add(-1)
 	}
 	p.mu.Lock()
-	for ; p.n > 0; p.n-- {
-		p.queue[p.head] = nil // for the garbage collector
-		p.head = (p.head + 1) % len(p.queue)
-	}
+	p.queue = fifo.Queue[*buf]{}
 	p.queued.Store(0)
 	p.mu.Unlock()
 	p.signal.Notify()

@@ -8,6 +8,7 @@
 package pcap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -31,27 +32,13 @@ const (
 	LinuxSLL2 LinkType = 276
 )
 
+var linkNames = map[LinkType]string{
+	Null: "NULL", Ethernet: "EN10MB", Raw: "RAW", Loop: "LOOP", LinuxSLL: "LINUX_SLL", IPv4: "IPV4", IPv6: "IPV6", LinuxSLL2: "LINUX_SLL2",
+}
+
 // String returns the name of the link type in tcpdump's manual.
 func (l LinkType) String() string {
-	switch l {
-	case Null:
-		return "NULL"
-	case Ethernet:
-		return "EN10MB"
-	case Raw:
-		return "RAW"
-	case Loop:
-		return "LOOP"
-	case LinuxSLL:
-		return "LINUX_SLL"
-	case IPv4:
-		return "IPV4"
-	case IPv6:
-		return "IPV6"
-	case LinuxSLL2:
-		return "LINUX_SLL2"
-	}
-	return fmt.Sprintf("LinkType(%d)", uint32(l))
+	return cmp.Or(linkNames[l], fmt.Sprintf("LinkType(%d)", uint32(l)))
 }
 
 // Direction is the direction of a packet; Unknown if the file does not tell.
@@ -115,13 +102,10 @@ func (r *Record) cooked() {
 		return
 	}
 	const outgoing = 4 // PACKET_OUTGOING
-	switch {
-	case r.Direction != Unknown:
-	case kind == outgoing:
-		r.Direction = Out
-	default:
-		r.Direction = In
+	if kind == outgoing {
+		r.Direction = cmp.Or(r.Direction, Out)
 	}
+	r.Direction = cmp.Or(r.Direction, In)
 }
 
 // Frame returns the part of the record for frame.Packet.Parse, and its layout: it
