@@ -71,35 +71,24 @@ func (s *Socket) setUp(m *Memory, z Sizes) error {
 			return step("XDP_UMEM_REG", err)
 		}
 	}
+	var off unix.XDPMmapOffsets
 	rings := []struct {
 		name   string
 		option int
 		size   int
 		page   int64
-		where  func(*unix.XDPMmapOffsets) *unix.XDPRingOffset
+		parts  *unix.XDPRingOffset // offsets in the mapped memory
 		entry  uintptr
-		make   func(base unsafe.Pointer, o *unix.XDPRingOffset, n int)
+		use    func(mem []byte)
 	}{
-		{"XDP_UMEM_FILL_RING", unix.XDP_UMEM_FILL_RING, z.Fill, unix.XDP_UMEM_PGOFF_FILL_RING,
-			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Fr }, 8,
-			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
-				s.Fill = NewProducer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[uint64](b, o.Desc, n))
-			}},
-		{"XDP_UMEM_COMPLETION_RING", unix.XDP_UMEM_COMPLETION_RING, z.Completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING,
-			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Cr }, 8,
-			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
-				s.Completion = NewConsumer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[uint64](b, o.Desc, n))
-			}},
-		{"XDP_RX_RING", unix.XDP_RX_RING, z.RX, unix.XDP_PGOFF_RX_RING,
-			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Rx }, unsafe.Sizeof(Desc{}),
-			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
-				s.RX = NewConsumer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[Desc](b, o.Desc, n))
-			}},
-		{"XDP_TX_RING", unix.XDP_TX_RING, z.TX, unix.XDP_PGOFF_TX_RING,
-			func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Tx }, unsafe.Sizeof(Desc{}),
-			func(b unsafe.Pointer, o *unix.XDPRingOffset, n int) {
-				s.TX = NewProducer(word(b, o.Producer), word(b, o.Consumer), word(b, o.Flags), array[Desc](b, o.Desc, n))
-			}},
+		{"XDP_UMEM_FILL_RING", unix.XDP_UMEM_FILL_RING, z.Fill, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr, 8,
+			func(mem []byte) { s.Fill = NewProducer(parts[uint64](mem, &off.Fr, z.Fill)) }},
+		{"XDP_UMEM_COMPLETION_RING", unix.XDP_UMEM_COMPLETION_RING, z.Completion, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr, 8,
+			func(mem []byte) { s.Completion = NewConsumer(parts[uint64](mem, &off.Cr, z.Completion)) }},
+		{"XDP_RX_RING", unix.XDP_RX_RING, z.RX, unix.XDP_PGOFF_RX_RING, &off.Rx, unsafe.Sizeof(Desc{}),
+			func(mem []byte) { s.RX = NewConsumer(parts[Desc](mem, &off.Rx, z.RX)) }},
+		{"XDP_TX_RING", unix.XDP_TX_RING, z.TX, unix.XDP_PGOFF_TX_RING, &off.Tx, unsafe.Sizeof(Desc{}),
+			func(mem []byte) { s.TX = NewProducer(parts[Desc](mem, &off.Tx, z.TX)) }},
 	}
 	for _, r := range rings {
 		if r.size == 0 {
@@ -109,7 +98,6 @@ func (s *Socket) setUp(m *Memory, z Sizes) error {
 			return step(r.name, err)
 		}
 	}
-	var off unix.XDPMmapOffsets
 	if err := s.get(unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
 		return step("XDP_MMAP_OFFSETS", err)
 	}
@@ -117,21 +105,20 @@ func (s *Socket) setUp(m *Memory, z Sizes) error {
 		if r.size == 0 {
 			continue
 		}
-		o := r.where(&off)
-		b, err := unix.Mmap(s.FD, r.page, int(o.Desc)+r.size*int(r.entry), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		b, err := unix.Mmap(s.FD, r.page, int(r.parts.Desc)+r.size*int(r.entry), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 		if err != nil {
 			return step("mmap "+r.name, err)
 		}
 		s.maps = append(s.maps, b)
-		r.make(unsafe.Pointer(&b[0]), o, r.size)
+		r.use(b)
 	}
 	return nil
 }
 
-func word(base unsafe.Pointer, off uint64) *uint32 { return (*uint32)(unsafe.Add(base, off)) }
-
-func array[T any](base unsafe.Pointer, off uint64, n int) []T {
-	return unsafe.Slice((*T)(unsafe.Add(base, off)), n)
+// parts returns the parts of a ring of n entries in the memory that the kernel has mapped for it.
+func parts[T any](mem []byte, at *unix.XDPRingOffset, n int) (producer, consumer, flags *uint32, entries []T) {
+	word := func(off uint64) *uint32 { return (*uint32)(unsafe.Pointer(&mem[off])) }
+	return word(at.Producer), word(at.Consumer), word(at.Flags), unsafe.Slice((*T)(unsafe.Pointer(&mem[at.Desc])), n)
 }
 
 // busyLimit is how long a queue may stay busy after its last socket was closed: the kernel frees it asynchronously.
