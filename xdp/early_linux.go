@@ -119,9 +119,7 @@ func (e *earlyDrop) close() {
 	defer e.mu.Unlock()
 	e.last, e.status = e.count(), earlyClosed
 	for _, m := range []*ebpf.Map{e.qps, e.config, e.state, e.drops} {
-		if m != nil {
-			m.Close()
-		}
+		m.Close() // a nil map has nothing to close
 	}
 }
 

@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 
@@ -44,44 +45,40 @@ type filter struct {
 // frames in pieces.
 func loadFilter(queues int, vlan uint16, any, frags bool) (*filter, error) {
 	f := new(filter)
-	var err error
-	f.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues)})
-	if err != nil {
-		return nil, err
-	}
-	if !any {
-		f.addrs, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_addrs", Type: ebpf.Hash, KeySize: 16, ValueSize: 8, MaxEntries: maxAddrs})
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-	}
-	if err := f.early.load(); err != nil {
-		f.Close()
-		return nil, err
-	}
-	spec := &ebpf.ProgramSpec{Name: "roce_filter", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.code(vlan)}
-	if frags {
-		spec.Flags = unix.BPF_F_XDP_HAS_FRAGS
-	}
-	if f.prog, err = ebpf.NewProgram(spec); err != nil {
+	if err := f.load(queues, vlan, any, frags); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// Close closes the program and the maps. An attached program stays attached.
-func (f *filter) Close() {
-	for _, m := range []*ebpf.Map{f.xsks, f.addrs} {
-		if m != nil {
-			m.Close()
+// load does the work of loadFilter. f has all that was opened, also after an error.
+func (f *filter) load(queues int, vlan uint16, any, frags bool) (err error) {
+	if f.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues)}); err != nil {
+		return err
+	}
+	if !any {
+		if f.addrs, err = ebpf.NewMap(&ebpf.MapSpec{Name: "roce_addrs", Type: ebpf.Hash, KeySize: 16, ValueSize: 8, MaxEntries: maxAddrs}); err != nil {
+			return err
 		}
 	}
-	f.early.close()
-	if f.prog != nil {
-		f.prog.Close()
+	if err := f.early.load(); err != nil {
+		return err
 	}
+	spec := &ebpf.ProgramSpec{Name: "roce_filter", Type: ebpf.XDP, License: "Apache-2.0", Instructions: f.code(vlan)}
+	if frags {
+		spec.Flags = unix.BPF_F_XDP_HAS_FRAGS
+	}
+	f.prog, err = ebpf.NewProgram(spec)
+	return err
+}
+
+// Close closes the program and the maps. An attached program stays attached.
+func (f *filter) Close() {
+	f.xsks.Close() // a nil map or program has nothing to close
+	f.addrs.Close()
+	f.early.close()
+	f.prog.Close()
 }
 
 // code returns the program.
@@ -219,12 +216,12 @@ func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
 	}
 	want := make(map[[16]byte]bool)
 	for _, a := range addrs {
-		want[a.Unmap().As16()] = true
+		want[a.As16()] = true
 	}
 	var gone [][16]byte
 	var key [16]byte
-	var v [8]byte
-	for all := f.addrs.Iterate(); all.Next(&key, &v); {
+	var value [8]byte
+	for all := f.addrs.Iterate(); all.Next(&key, &value); {
 		if !want[key] {
 			gone = append(gone, key)
 		}
@@ -234,13 +231,11 @@ func (f *filter) setAddrs(mac frame.MAC, addrs []netip.Addr) error {
 			return err
 		}
 	}
-	var value [8]byte
+	value = [8]byte{}
 	copy(value[:], mac[:])
 	var first error
 	for _, a := range addrs {
-		if err := f.addrs.Put(a.Unmap().As16(), value); err != nil && first == nil {
-			first = err
-		}
+		first = cmp.Or(first, f.addrs.Put(a.As16(), value))
 	}
 	return first
 }
