@@ -39,16 +39,7 @@ func (b bag) open(first, n int) (files []int, err error) {
 	if err != nil {
 		return nil, err
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:k])
-	if err != nil {
-		return nil, err
-	}
-	var all []int
-	for i := range messages {
-		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			all = append(all, got...)
-		}
-	}
+	all := rights(oob[:k])
 	if flags&unix.MSG_CTRUNC != 0 || first+n > len(all) {
 		closeAll(all)
 		if flags&unix.MSG_CTRUNC != 0 {

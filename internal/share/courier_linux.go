@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/notify"
 )
 
 // courier sends datagrams for which another process had no room. The kernel queues few datagrams at
@@ -15,7 +17,7 @@ import (
 // UD queue pair never. The courier joins waiting datagrams, so that a burst of small ones has room.
 type courier struct {
 	place   *Place
-	wake    chan struct{} // has a token when a parcel waits
+	wake    notify.Chan // has a token when a parcel waits
 	waiting [Slots]atomic.Int32
 	stalled [Slots]atomic.Bool // parcels had not moved for stallTime, and none has moved since
 
@@ -67,10 +69,7 @@ func (c *courier) send(to Slot, data []byte, count uint64, name *unix.RawSockadd
 		c.count(unix.EAGAIN, count)
 		return
 	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Notify()
 }
 
 // crowded is [Outlet.Crowded]. Half of the room is for packets whose senders

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/link"
 )
 
@@ -29,9 +30,8 @@ func Join(c Config) (*Place, error) {
 		return nil, cannot(err, "network namespace")
 	}
 	p := &Place{config: c, ns: ns, uid: self().Uid, pid: self().Pid, bag: bag{-1}, waiting: map[uint64]chan message{}, claims: map[uint64]int{}, claiming: map[uint64]int{}, changed: make(chan struct{}), done: make(chan struct{})}
-	p.courier.place, p.courier.wake, p.courier.patience = p, make(chan struct{}, 1), parcelTime
-	err = p.joinPatiently()
-	if err != nil {
+	p.courier.place, p.courier.wake, p.courier.patience = p, notify.New(), parcelTime
+	if err := p.joinPatiently(); err != nil {
 		p.free()
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // keeper manages an address: it gives out slots, grants services and cleans up.
@@ -22,7 +23,7 @@ type keeper struct {
 	listener *net.UnixListener
 	joining  sync.Mutex // one process joins at a time, because descriptors in flight are limited
 	running  sync.WaitGroup
-	missed   chan struct{} // has a token when a process may have died
+	missed   notify.Chan // has a token when a process may have died
 
 	mu      sync.Mutex
 	members map[*line]*member // all but this process
@@ -46,28 +47,13 @@ type member struct {
 
 // begin attaches the keeper to the Place of its process.
 func (k *keeper) begin(p *Place) {
-	k.place, k.reports, k.missed = p, map[uint64]chan *Report{}, make(chan struct{}, 1)
+	k.place, k.reports, k.missed = p, map[uint64]chan *Report{}, notify.New()
 }
 
 // serve accepts connections, and starts watch.
 func (k *keeper) serve() {
 	k.running.Go(k.watch)
-	k.running.Go(func() {
-		for {
-			c, err := k.listener.AcceptUnix()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				select { // out of descriptors, for instance
-				case <-k.place.done:
-				case <-time.After(10 * time.Millisecond):
-				}
-				continue
-			}
-			k.running.Go(func() { k.handle(c) })
-		}
-	})
+	k.running.Go(func() { accept(k.listener, &k.running, k.handle) })
 }
 
 // takeOver makes a process with slots the keeper after another one has left. The other processes
@@ -77,18 +63,10 @@ func (k *keeper) takeOver() {
 	k.place.board.setKeeper(k.place.slots[0])
 	k.serve()
 	k.running.Go(func() { k.steer() }) // on an error requests without a listener are lost, not rejected
-	k.miss()
+	k.missed.Notify()
 }
 
-// miss makes the keeper look for processes that have died.
-func (k *keeper) miss() {
-	select {
-	case k.missed <- struct{}{}:
-	default:
-	}
-}
-
-// watch calls sweep after miss, until no process is missing.
+// watch calls sweep when a process may have died, until no process is missing.
 func (k *keeper) watch() {
 	for {
 		select {
@@ -235,12 +213,7 @@ func (k *keeper) grantFree(n int, to unix.Ucred) (slots []Slot, socks []int, err
 }
 
 // handle serves one connection.
-func (k *keeper) handle(c *net.UnixConn) {
-	defer c.Close()
-	l, err := newLine(c)
-	if err != nil {
-		return
-	}
+func (k *keeper) handle(l *line) {
 	trusted := l.trusts()
 	k.mu.Lock()
 	if k.left || !trusted && k.foreign >= maxStrangers {
@@ -249,11 +222,10 @@ func (k *keeper) handle(c *net.UnixConn) {
 	}
 	if !trusted {
 		k.foreign++
-		defer k.strangerLeft()
 	}
 	k.members[l] = &member{}
 	k.mu.Unlock()
-	defer k.gone(l)
+	defer k.gone(l, trusted)
 	l.SetReadDeadline(time.Now().Add(callTime))
 	m, err := l.receiveText()
 	if err != nil {
@@ -378,21 +350,17 @@ func (k *keeper) slotsOf(l *line) []Slot {
 	return k.members[l].slots
 }
 
-// strangerLeft decrements the number of connections of other users.
-func (k *keeper) strangerLeft() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.foreign--
-}
-
 // gone handles the end of the connection of a process.
-func (k *keeper) gone(l *line) {
+func (k *keeper) gone(l *line, trusted bool) {
 	k.mu.Lock()
 	slots := k.members[l].slots
 	delete(k.members, l)
+	if !trusted {
+		k.foreign--
+	}
 	k.mu.Unlock()
 	if len(slots) > 0 {
-		k.miss()
+		k.missed.Notify()
 	}
 }
 

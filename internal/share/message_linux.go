@@ -106,6 +106,26 @@ func newLine(c *net.UnixConn) (*line, error) {
 	return l, nil
 }
 
+// accept accepts connections until the listener is closed, and calls serve for each on a goroutine of running.
+func accept(from *net.UnixListener, running *sync.WaitGroup, serve func(*line)) {
+	for {
+		c, err := from.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, for instance
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		running.Go(func() {
+			defer c.Close()
+			if l, err := newLine(c); err == nil {
+				serve(l)
+			}
+		})
+	}
+}
+
 // send sends a message and descriptors. Other goroutines may send, too. A peer that reads
 // nothing for sendTime has failed.
 func (l *line) send(m message, files ...int) error {
@@ -127,14 +147,7 @@ func (l *line) send(m message, files ...int) error {
 // receive waits for a message and the descriptors that come with it, which the caller closes.
 func (l *line) receive() (m message, files []int, err error) {
 	n, k, flags, _, err := l.ReadMsgUnix(l.room, l.oob)
-	if k > 0 { // also with an empty message, which is io.EOF
-		messages, _ := unix.ParseSocketControlMessage(l.oob[:k])
-		for i := range messages {
-			if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
-				files = append(files, got...)
-			}
-		}
-	}
+	files = rights(l.oob[:k]) // also with an empty message, which is io.EOF
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
@@ -162,6 +175,17 @@ func (l *line) receiveText() (message, error) {
 	m, files, err := l.receive()
 	closeAll(files)
 	return m, err
+}
+
+// rights returns the descriptors in control messages.
+func rights(oob []byte) (files []int) {
+	messages, _ := unix.ParseSocketControlMessage(oob)
+	for i := range messages {
+		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			files = append(files, got...)
+		}
+	}
+	return files
 }
 
 func closeAll(files []int) {

@@ -47,7 +47,7 @@ func Occupy(key string) (*Owner, error) {
 		return nil, err
 	}
 	o := &Owner{listener: l, began: time.Now(), lines: map[*line]struct{}{}}
-	o.running.Go(o.serve)
+	o.running.Go(func() { accept(l, &o.running, o.answer) })
 	return o, nil
 }
 
@@ -72,26 +72,6 @@ func (o *Owner) Close() error {
 	o.mu.Unlock()
 	o.running.Wait()
 	return err
-}
-
-// serve accepts connections.
-func (o *Owner) serve() {
-	for {
-		c, err := o.listener.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors, for instance
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		o.running.Go(func() {
-			defer c.Close()
-			if l, err := newLine(c); err == nil {
-				o.answer(l)
-			}
-		})
-	}
 }
 
 // answer answers a request for the list of processes. Another user gets it without the report.

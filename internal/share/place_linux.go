@@ -224,29 +224,31 @@ func (p *Place) unclaimed(service uint64) bool {
 
 // Drop implements [Shared]. A Place that is closed has no claims.
 func (p *Place) Drop(service uint64) {
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return
-	}
-	if p.claims[service]--; p.claims[service] > 0 {
-		p.mu.Unlock()
-		return
-	}
-	delete(p.claims, service)
-	if !p.unclaimed(service) { // a waiting call uses the entry
-		p.mu.Unlock()
-		return
-	}
-	p.board.forget(p.slots[0], service)
-	k, l := p.keeper, p.line
-	p.mu.Unlock()
+	k, l := p.drop(service)
 	switch {
 	case k != nil:
 		k.steer()
 	case l != nil:
 		l.send(message{Op: opDrop}) // on an error the next keeper reads the board
 	}
+}
+
+// drop ends a claim. If it was the last one, drop returns the keeper, or the line to it.
+func (p *Place) drop(service uint64) (*keeper, *line) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil
+	}
+	if p.claims[service]--; p.claims[service] > 0 {
+		return nil, nil
+	}
+	delete(p.claims, service)
+	if !p.unclaimed(service) { // a waiting call uses the entry
+		return nil, nil
+	}
+	p.board.forget(p.slots[0], service)
+	return p.keeper, p.line
 }
 
 // call asks the keeper, and asks the next keeper again if the first leaves meanwhile. The
@@ -281,25 +283,23 @@ func (p *Place) call(m message) error {
 		} else {
 			p.mu.Unlock()
 		}
-		var answer message
-		var over, ok bool
+		var err error
+		again := false
 		select {
-		case answer = <-answered:
-			ok = true
+		case answer := <-answered:
+			err = answer.err()
 		case <-changed:
+			again = true
 		case <-late:
-			over = true
+			err = errs.New("listen", syscall.ETIMEDOUT, "no process hands out the services of %s: are those that share it stopped?", p.config.Key)
+			if who != 0 {
+				err = errs.New("listen", syscall.ETIMEDOUT, "process %d, which hands out the services of %s, does not answer: is it stopped?", who, p.config.Key)
+			}
 		}
 		p.mu.Lock()
 		delete(p.waiting, m.Seq)
-		switch {
-		case ok:
-			return answer.err()
-		case over:
-			if who == 0 {
-				return errs.New("listen", syscall.ETIMEDOUT, "no process hands out the services of %s: are those that share it stopped?", p.config.Key)
-			}
-			return errs.New("listen", syscall.ETIMEDOUT, "process %d, which hands out the services of %s, does not answer: is it stopped?", who, p.config.Key)
+		if !again {
+			return err
 		}
 	}
 }

@@ -32,7 +32,7 @@ func InZone(a netip.Addr, index int) netip.Addr {
 // no process shares the address. Between two keepers it waits for the next one.
 func Holder(key string) string {
 	for end := time.Now().Add(leaveTime); ; time.Sleep(time.Millisecond) {
-		if who := ask(keeperName(key)); who != "" {
+		if who := ask(keeperName(key).Name); who != "" {
 			return fmt.Sprintf("shared by %s and others", who)
 		}
 		if !members(key) || time.Now().After(end) {
@@ -42,22 +42,18 @@ func Holder(key string) string {
 }
 
 // ask describes the process that listens at a name.
-func ask(name *net.UnixAddr) string {
-	c, err := net.DialUnix("unixpacket", nil, name)
+func ask(name string) string {
+	l, err := dial(name)
 	if err != nil {
 		return ""
 	}
-	defer c.Close()
-	l, err := newLine(c)
-	if err != nil {
-		return ""
-	}
+	defer l.Close()
 	return holder(l.peer)
 }
 
 // owner describes the process that has an address for itself. It returns an empty string if no
 // Owner answers.
-func owner(key string) string { return ask(ownerName(key)) }
+func owner(key string) string { return ask(ownerName(key).Name) }
 
 // NameRival completes the error of a driver that finds an interface in use: the error then names
 // the process that uses the interface or one of its addresses, if a process answers, and says
