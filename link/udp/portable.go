@@ -27,13 +27,15 @@ type portable struct {
 	sockets []*socket
 	count   link.Counters
 	closed  atomic.Bool
+	done    chan struct{} // closed with the Port
 	readers sync.WaitGroup
 
-	wake   notify.Chan // makes Wait return
-	timer  *time.Timer // of Wait
-	inbox  inbox
-	given  []*datagram // returned by the last Recv
-	queue  []packet    // committed, not sent
+	wake   notify.Chan    // makes Wait return
+	timer  *time.Timer    // of Wait
+	inbox  chan *datagram // received by the readers
+	spare  chan *datagram // room for more
+	given  []*datagram    // returned by the last Recv
+	queue  []packet       // committed, not sent
 	queued int
 	lent   *packet
 	lost   *atomic.Uint64
@@ -42,7 +44,6 @@ type portable struct {
 // socket is bound to one address.
 type socket struct {
 	addr bth.GID
-	zone string
 	conn *net.UDPConn
 }
 
@@ -63,23 +64,14 @@ type datagram struct {
 // between attempts.
 const manyFailures = 100
 
-// inboxLimit is the number of packets that wait for Recv. Further packets
-// wait in the kernel.
+// inboxLimit is the number of packets that wait for Recv. Each reader may hold one more; further
+// packets wait in the kernel.
 const inboxLimit = 256
-
-// inbox holds the datagrams that the readers have received.
-type inbox struct {
-	mu    sync.Mutex
-	room  sync.Cond // signalled when there is room again
-	queue []*datagram
-	spare []*datagram
-	shut  bool
-}
 
 // openPortable opens a Port on addresses of an interface.
 func openPortable(c Config, ifi *net.Interface, addrs []netip.Addr) (link.Port, error) {
-	p := &portable{cfg: c, wake: notify.New(), timer: time.NewTimer(time.Hour), queue: make([]packet, link.Batch)}
-	p.inbox.room.L = &p.inbox.mu
+	p := &portable{cfg: c, wake: notify.New(), timer: time.NewTimer(time.Hour), queue: make([]packet, link.Batch),
+		inbox: make(chan *datagram, inboxLimit), spare: make(chan *datagram, inboxLimit+link.Batch), done: make(chan struct{})}
 	p.info = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort, Mode: "package net, a packet a call", MTU: 1500}
 	if ifi != nil {
 		p.info.Interface, p.info.Index, p.info.MTU = ifi.Name, ifi.Index, min(ifi.MTU, maxMTU)
@@ -118,7 +110,7 @@ func (p *portable) listen(a netip.Addr) error {
 		}
 		return e
 	}
-	p.sockets = append(p.sockets, &socket{addr: bth.GIDFrom(a.WithZone("")), zone: a.Zone(), conn: conn})
+	p.sockets = append(p.sockets, &socket{addr: bth.GIDFrom(a.WithZone("")), conn: conn})
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		var failed error
@@ -137,12 +129,8 @@ func (p *portable) listen(a netip.Addr) error {
 
 // read receives until the socket is closed.
 func (p *portable) read(s *socket) {
-	in := &p.inbox
 	for failures := 0; ; {
-		d := in.take()
-		if d == nil {
-			return
-		}
+		d := p.empty()
 		n, from, err := s.conn.ReadFromUDPAddrPort(d.data[:cap(d.data)])
 		switch {
 		case errors.Is(err, net.ErrClosed):
@@ -157,7 +145,7 @@ func (p *portable) read(s *socket) {
 			fallthrough
 		case n == 0:
 			p.count.RxErrors.Add(1)
-			in.back(d)
+			p.recycle(d)
 			continue
 		}
 		failures = 0
@@ -167,40 +155,31 @@ func (p *portable) read(s *socket) {
 			d.env = frame.Envelope{Src: src, Dst: s.addr, SrcPort: from.Port(), HopLimit: hopLimit}
 			d.env.Seal()
 		}
-		in.put(d)
-		p.Wake()
+		select {
+		case p.inbox <- d:
+			p.Wake()
+		case <-p.done:
+			return
+		}
 	}
 }
 
-// take waits for room for a datagram. It returns nil when the Port is closed.
-func (in *inbox) take() *datagram {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for len(in.queue) >= inboxLimit && !in.shut {
-		in.room.Wait()
-	}
-	if in.shut {
-		return nil
-	}
-	if k := len(in.spare); k > 0 {
-		d := in.spare[k-1]
-		in.spare = in.spare[:k-1]
+// empty returns room for a datagram.
+func (p *portable) empty() *datagram {
+	select {
+	case d := <-p.spare:
 		return d
+	default:
+		return &datagram{data: make([]byte, maxMTU)}
 	}
-	return &datagram{data: make([]byte, maxMTU)}
 }
 
-func (in *inbox) put(d *datagram) {
-	in.mu.Lock()
-	in.queue = append(in.queue, d)
-	in.mu.Unlock()
-}
-
-// back returns unused datagrams to the inbox.
-func (in *inbox) back(d ...*datagram) {
-	in.mu.Lock()
-	in.spare = append(in.spare, d...)
-	in.mu.Unlock()
+// recycle takes back the room of a datagram.
+func (p *portable) recycle(d *datagram) {
+	select {
+	case p.spare <- d:
+	default:
+	}
 }
 
 // Recv implements link.Port.
@@ -208,21 +187,18 @@ func (p *portable) Recv(fr []link.Frame) (int, error) {
 	if p.closed.Load() {
 		return 0, link.ErrClosed
 	}
-	in, bytes := &p.inbox, uint64(0)
-	in.mu.Lock()
-	in.spare = append(in.spare, p.given...)
-	n := min(len(fr), len(in.queue))
-	p.given = append(p.given[:0], in.queue[:n]...)
-	left := copy(in.queue, in.queue[n:])
-	clear(in.queue[left:])
-	in.queue = in.queue[:left]
-	in.room.Broadcast()
-	in.mu.Unlock()
-	for i, d := range p.given {
-		fr[i] = link.Frame{Data: d.data, Env: &d.env}
+	for _, d := range p.given {
+		p.recycle(d)
+	}
+	p.given = p.given[:0]
+	n, bytes := 0, uint64(0)
+	for ; n < len(fr) && len(p.inbox) > 0; n++ {
+		d := <-p.inbox
+		p.given = append(p.given, d)
+		fr[n] = link.Frame{Data: d.data, Env: &d.env}
 		bytes += uint64(len(d.data))
 	}
-	if left > 0 {
+	if len(p.inbox) > 0 {
 		p.Wake()
 	}
 	p.count.Received(n, bytes)
@@ -370,10 +346,7 @@ func (p *portable) Close() error {
 	if p.closed.Swap(true) {
 		return link.ErrClosed
 	}
-	p.inbox.mu.Lock()
-	p.inbox.shut = true
-	p.inbox.room.Broadcast()
-	p.inbox.mu.Unlock()
+	close(p.done)
 	for _, s := range p.sockets {
 		s.conn.Close()
 	}
