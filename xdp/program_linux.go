@@ -14,16 +14,11 @@ import (
 )
 
 const (
-	etherIPv4 = 0x0800
-	etherIPv6 = 0x86DD
-	etherVLAN = 0x8100
-
 	ethernetLen = 14
 	vlanLen     = 4
 	ipv4Len     = 20
 	ipv6Len     = 40
 	udpLen      = 8
-	protoUDP    = 17
 
 	xdpPass = 2
 
@@ -129,22 +124,22 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 	// With a VLAN the program accepts only frames of that VLAN. Without one it also
 	// accepts frames whose tag has only a priority.
 	if vlan == 0 {
-		one(asm.JNE.Imm(asm.R0, etherVLAN, "plain"))
+		one(asm.JNE.Imm(asm.R0, unix.ETH_P_8021Q, "plain"))
 	} else {
-		one(unless(etherVLAN))
+		one(unless(unix.ETH_P_8021Q))
 	}
 	add(need(eth, ethernetLen+vlanLen), half(eth, ethernetLen))
 	one(asm.And.Imm(asm.R0, 0x0FFF), unless(int32(vlan)))
 	add(half(eth, 12+vlanLen))
 	one(
 		asm.Add.Imm(ip, vlanLen),
-		asm.JEq.Imm(asm.R0, etherIPv4, "ipv4").WithSymbol("plain"),
-		unless(etherIPv6),
+		asm.JEq.Imm(asm.R0, unix.ETH_P_IP, "ipv4").WithSymbol("plain"),
+		unless(unix.ETH_P_IPV6),
 	)
 
 	// IPv6: version, next header, port, destination.
 	add(need(ip, ipv6Len+udpLen))
-	one(octet(0), asm.And.Imm(asm.R0, 0xF0), unless(6<<4), octet(6), unless(protoUDP))
+	one(octet(0), asm.And.Imm(asm.R0, 0xF0), unless(6<<4), octet(6), unless(unix.IPPROTO_UDP))
 	add(half(ip, ipv6Len+2))
 	one(unless(bth.UDPPort), octet(24), asm.JEq.Imm(asm.R0, 0xFF, redirect))
 	for i := range int16(4) {
@@ -156,7 +151,7 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 	ipv4 := need(ip, ipv4Len+udpLen)
 	ipv4[0] = ipv4[0].WithSymbol("ipv4")
 	add(ipv4)
-	one(octet(0), unless(0x45), octet(9), unless(protoUDP))
+	one(octet(0), unless(0x45), octet(9), unless(unix.IPPROTO_UDP))
 	add(half(ip, 6))
 	one(asm.And.Imm(asm.R0, 0x3FFF), unless(0))
 	add(half(ip, ipv4Len+2))
@@ -247,11 +242,11 @@ func clearChecksum(b []byte) {
 	}
 	at := ethernetLen
 	proto := binary.BigEndian.Uint16(b[12:])
-	if proto == etherVLAN {
+	if proto == unix.ETH_P_8021Q {
 		proto = binary.BigEndian.Uint16(b[12+vlanLen:])
 		at += vlanLen
 	}
-	if at += ipv4Len; proto == etherIPv6 {
+	if at += ipv4Len; proto == unix.ETH_P_IPV6 {
 		at += ipv6Len - ipv4Len
 	}
 	if len(b) >= at+udpLen && b[at+6]|b[at+7] != 0 { // usually it is zero; a needless store would delay a later load of eight bytes there

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
@@ -106,7 +105,7 @@ func (k *Claim) bind(c Config, family int, at netip.Addr) (step string, err erro
 		return "socket", err
 	}
 	k.fds = append(k.fds, fd)
-	if err := sockfilter.Attach(fd, []bpf.Instruction{bpf.RetConstant{Val: 0}}); err != nil {
+	if err := sockfilter.Attach(fd, sockfilter.RejectAll); err != nil {
 		return "attach filter", err
 	}
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0)

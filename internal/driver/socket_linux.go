@@ -56,6 +56,11 @@ const (
 // a ring of 256 packets of 1 KiB in about twice this time.
 const roomTick = 100 * time.Microsecond
 
+// MADBuffer is the receive buffer of the management queue in bytes, if that of the data is not smaller. It holds the
+// requests of thousands of peers that connect at once. In a larger one a request would wait so long behind a flood that
+// its sender repeats it.
+const MADBuffer = 4 << 20
+
 // Split makes mads the socket of the management datagrams.
 func (s *Socket) Split(mads *Socket) {
 	s.MADs = mads

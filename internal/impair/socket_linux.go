@@ -25,9 +25,6 @@ const (
 	vlanTag = 4
 	rxRoom  = vlanTag + 14 + gso.MaxSuper + 1
 	auxRoom = 128 // for PACKET_AUXDATA and a time stamp
-
-	etherVLAN = 0x8100
-	etherQinQ = 0x88A8
 )
 
 // socket is a packet socket of one interface. The kernel ends promiscuous mode, and everything else that the socket has set, when the
@@ -304,7 +301,7 @@ func (f *received) tag(room []byte, a *unix.TpacketAuxdata) {
 	}
 	copy(room, f.data[:12])
 	f.data = room[: vlanTag+len(f.data) : vlanTag+len(f.data)]
-	proto := uint16(etherVLAN)
+	proto := uint16(unix.ETH_P_8021Q)
 	if a.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
 		proto = a.Vlan_tpid
 	}

@@ -14,6 +14,9 @@ func Attach(fd int, program []bpf.Instruction) error {
 	return Set(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, program)
 }
 
+// RejectAll is the filter of a socket that receives nothing.
+var RejectAll = []bpf.Instruction{bpf.RetConstant{Val: 0}}
+
 // Set passes a program to a socket option that takes one.
 func Set(fd, level, option int, program []bpf.Instruction) error {
 	code, err := bpf.Assemble(program)

@@ -4,24 +4,12 @@ import (
 	"slices"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/share"
 )
-
-const (
-	etherIPv4 = 0x0800
-	etherIPv6 = 0x86DD
-	etherVLAN = 0x8100
-	etherQinQ = 0x88A8
-
-	protoUDP = 17
-)
-
-// takeNothing is the filter of sockets that only take a UDP port: it rejects
-// all packets.
-var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
 // notForUs precedes the filter in the kernel: it rejects frames for other
 // hosts, which a promiscuous interface receives. Packet types are those of
@@ -56,7 +44,7 @@ func inVLAN(vlan uint16) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1},
 		reject,
 		bpf.LoadExtension{Num: bpf.ExtVLANProto},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherVLAN, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_8021Q, SkipTrue: 1},
 		reject,
 	}, tag...)
 }
@@ -128,7 +116,7 @@ func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.In
 	const eth, udp = 14, 8 // bytes of their headers
 	v6 := []ins{
 		load(eth+6, 1),
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 2},
 		load(eth+40+2, 2),
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
 		reject,
@@ -136,7 +124,7 @@ func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.In
 	}
 	v4 := []ins{
 		load(eth+9, 1),
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 5},
 		load(eth+6, 2),
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3FFF, SkipTrue: 3}, // more fragments, or an offset
 		bpf.LoadMemShift{Off: eth},                                  // X = 4*ihl
@@ -151,8 +139,8 @@ func roceFilter(take kind, slots []share.Slot, screen *driver.Screened) []bpf.In
 	}
 	return slices.Concat(first, []ins{
 		load(12, 2),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: etherIPv6, SkipTrue: uint8(len(v4)) + 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv4, SkipTrue: 7}, // the reject of v4
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: uint8(len(v4)) + 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 7}, // the reject of v4
 	}, v4, v6, take.byQueuePair(eth+udp, slots, screen))
 }
 

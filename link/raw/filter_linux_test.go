@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/gso"
+	"github.com/goroce/roce/internal/sockfilter"
 )
 
 // packet makes a frame with a path's envelope and n bytes of payload.
@@ -117,10 +118,10 @@ func TestFilter(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if vm, err := bpf.NewVM(takeNothing); err != nil {
+	if vm, err := bpf.NewVM(sockfilter.RejectAll); err != nil {
 		t.Error(err)
 	} else if n, _ := vm.Run(v4); n != 0 {
-		t.Errorf("takeNothing takes %d bytes", n)
+		t.Errorf("RejectAll takes %d bytes", n)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/gso"
 )
@@ -212,7 +214,7 @@ func FuzzLook(f *testing.F) {
 		}
 		// Parse accepts every super-packet that can be divided.
 		var p frame.Packet
-		if err, bad := p.Parse(b, frame.LayoutEthernet).(frame.ParseError); bad && b[12] != etherQinQ>>8 {
+		if err, bad := p.Parse(b, frame.LayoutEthernet).(frame.ParseError); bad && b[12] != unix.ETH_P_8021AD>>8 {
 			t.Fatalf("% x: %v", b, err)
 		}
 		if len(body) > len(b)-e.Body || size <= 0 {

@@ -41,12 +41,7 @@ func Open(c Config) (link.Port, error) {
 // open opens a Port and calls join when its socket is bound, before it receives
 // packets. first is another queue of the same device, or nil for the first.
 func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
-	if c.RxBuffer == 0 {
-		c.RxBuffer = 32 << 20
-	}
-	if c.TxBuffer == 0 {
-		c.TxBuffer = 8 << 20
-	}
+	c.RxBuffer, c.TxBuffer = cmp.Or(c.RxBuffer, 32<<20), cmp.Or(c.TxBuffer, 8<<20)
 	p, err := newPort(c, new(link.Counters))
 	if err != nil {
 		return nil, err
@@ -103,7 +98,7 @@ func (p *Port) setUp(first *Port) error {
 
 // prepare sets the options of the socket, and a filter: a socket receives from the bind on.
 func (p *Port) prepare() error {
-	if err := sockfilter.Attach(p.FD, takeNothing); err != nil {
+	if err := sockfilter.Attach(p.FD, sockfilter.RejectAll); err != nil {
 		return p.FailStep("attach filter", err)
 	}
 	return p.setOptions()
@@ -123,11 +118,6 @@ const (
 	allPackets = unix.ETH_P_ALL
 	noPackets  = 0xFFFF // reserved (RFC 1701); 0 would leave the socket as it is
 )
-
-// madBuffer is the receive buffer of the management queue in bytes, if Config.RxBuffer is
-// not smaller. It holds the requests of thousands of peers that connect at once. In a larger
-// one a request would wait so long behind a flood that its sender repeats it.
-const madBuffer = 4 << 20
 
 // split opens a separate socket for management datagrams. If the Port is the only queue, the socket receives nothing
 // before SplitMADs.
@@ -149,7 +139,7 @@ func (p *Port) split() {
 // never sends, and its packets count as those of the Port.
 func openMADs(of *Port) (*Port, error) {
 	c := of.cfg
-	c.RxBuffer = min(c.RxBuffer, madBuffer)
+	c.RxBuffer = min(c.RxBuffer, driver.MADBuffer)
 	p, err := newPort(c, of.Count)
 	if err != nil {
 		return nil, err

@@ -226,7 +226,7 @@ func (r *rx) message(p *Port) []byte {
 		if a.Status&unix.TP_STATUS_VLAN_VALID != 0 && a.Vlan_tci != 0 {
 			copy(room, b[:12])
 			b = room[: vlanTag+n : vlanTag+n]
-			proto := uint16(etherVLAN)
+			proto := uint16(unix.ETH_P_8021Q)
 			if a.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
 				proto = a.Vlan_tpid
 			}

@@ -175,16 +175,11 @@ func (p *Port) reuse(on int) error {
 	return nil
 }
 
-// madBuffer is the receive buffer of the management queue in bytes, if Config.RxBuffer is
-// not smaller. It holds the requests of thousands of peers that connect at once. In a larger
-// one a request would wait so long behind a flood that its sender repeats it.
-const madBuffer = 4 << 20
-
 // openMADs opens the socket of the management datagrams of first. It returns the address for its bind, too. The socket
 // belongs to first: it never sends, and its packets count as those of first.
 func openMADs(first *Port) (p *Port, at unix.Sockaddr, err error) {
 	c := first.cfg
-	c.RxBuffer = min(c.RxBuffer, madBuffer)
+	c.RxBuffer = min(c.RxBuffer, driver.MADBuffer)
 	p = newPort(c, first.Count)
 	if at, err = p.setUpMADs(first); err != nil {
 		if p.FD >= 0 {
@@ -221,18 +216,11 @@ func (p *Port) setUpMADs(first *Port) (at unix.Sockaddr, err error) {
 // noGroups rejects packets to groups at a socket other than that of the first queue, because
 // the kernel delivers a copy to every socket that accepts them.
 func (p *Port) noGroups() error {
-	for _, o := range []option{
-		{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, ""},
-		{"IPV6_MULTICAST_ALL", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0, ""},
-	} {
-		if o.level == unix.IPPROTO_IPV6 && !p.v6 {
-			continue
-		}
-		if err := unix.SetsockoptInt(p.FD, o.level, o.opt, o.value); err != nil {
-			return p.FailStep(o.name, err)
-		}
+	list := []option{{"IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, ""}}
+	if p.v6 {
+		list = append(list, option{"IPV6_MULTICAST_ALL", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0, ""})
 	}
-	return nil
+	return p.set(list)
 }
 
 // open opens queue k of n.
@@ -432,6 +420,19 @@ var (
 	}
 )
 
+// set sets options of the socket.
+func (p *Port) set(list []option) error {
+	for _, o := range list {
+		if err := unix.SetsockoptInt(p.FD, o.level, o.opt, o.value); err != nil {
+			if o.without == "" {
+				return p.FailStep(o.name, err)
+			}
+			p.Notef("%s: %s: %v", o.without, o.name, err)
+		}
+	}
+	return nil
+}
+
 // setOptions sets the socket's options, and adds notes for missing ones.
 func (p *Port) setOptions(ifi *net.Interface) error {
 	var list []option
@@ -450,13 +451,8 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 	if !p.v6 || !p.cfg.Addr.IsValid() {
 		list = append(list, options4...)
 	}
-	for _, o := range list {
-		if err := unix.SetsockoptInt(p.FD, o.level, o.opt, o.value); err != nil {
-			if o.without == "" {
-				return p.FailStep(o.name, err)
-			}
-			p.Notef("%s: %s: %v", o.without, o.name, err)
-		}
+	if err := p.set(list); err != nil {
+		return err
 	}
 	if ifi != nil {
 		p.multicastFrom(ifi)

@@ -6,10 +6,10 @@ import (
 	"net"
 	"sync/atomic"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/driver"
 	"github.com/goroce/roce/internal/madqueue"
 	"github.com/goroce/roce/internal/share"
 	"github.com/goroce/roce/internal/sockfilter"
@@ -48,7 +48,7 @@ func (m *medium) Open() (files []int, notes []string, err error) {
 	for k := range slotSockets * share.Slots {
 		p.cfg.RxBuffer = m.cfg.RxBuffer
 		if k%slotSockets == slotMADs {
-			p.cfg.RxBuffer = min(m.cfg.RxBuffer, madBuffer)
+			p.cfg.RxBuffer = min(m.cfg.RxBuffer, driver.MADBuffer)
 		}
 		err := p.openSilent(ifi, k)
 		if errors.As(err, &m.taken) && ifi != nil {
@@ -74,7 +74,7 @@ func (p *Port) openSilent(ifi *net.Interface, k int) error {
 	if err := p.socket(); err != nil {
 		return err
 	}
-	if err := sockfilter.Attach(p.FD, takeNothing); err != nil {
+	if err := sockfilter.Attach(p.FD, sockfilter.RejectAll); err != nil {
 		return p.FailStep("attach filter", err)
 	}
 	p.tie(ifi)
@@ -86,10 +86,6 @@ func (p *Port) openSilent(ifi *net.Interface, k int) error {
 	}
 	return p.bind(ifi, k)
 }
-
-// takeNothing is the filter of sockets that no process reads: it rejects all
-// packets.
-var takeNothing = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
 // Steer implements [share.Medium]. The kernel refuses a program that is larger than
 // net.core.optmem_max (20 kB before Linux 6.7): requests for some services then go to the keeper,
@@ -123,7 +119,7 @@ func (m *medium) Silence(sockets []int) {
 
 // silence stops reception at the socket, which stays open when the Port is closed.
 func (p *Port) silence() {
-	sockfilter.Attach(p.FD, takeNothing)
+	sockfilter.Attach(p.FD, sockfilter.RejectAll)
 	unix.SetsockoptInt(p.FD, unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0)
 	if p.v6 {
 		unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0)
@@ -243,9 +239,7 @@ func (p *Port) adopt(k, fd int) error {
 			return err
 		}
 	} else if p.v6 { // openSilent and silence have set it to 0
-		if err := unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 1); err != nil {
-			p.Notef("IPv6 groups are not received: IPV6_MULTICAST_ALL: %v", err)
-		}
+		p.set([]option{{"IPV6_MULTICAST_ALL", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 1, "IPv6 groups are not received"}})
 	}
 	countDrops(&p.base) // so that the drops of the previous owner are not counted
 	p.Count.RxDrops.Store(0)
@@ -254,7 +248,7 @@ func (p *Port) adopt(k, fd int) error {
 
 // adoptMADs makes the management queue of first from the socket of a slot.
 func (p *Port) adoptMADs(first *Port, fd int) error {
-	p.cfg.RxBuffer = min(p.cfg.RxBuffer, madBuffer)
+	p.cfg.RxBuffer = min(p.cfg.RxBuffer, driver.MADBuffer)
 	if _, err := p.take(fd); err != nil {
 		return err
 	}

@@ -81,6 +81,7 @@
 package udp
 
 import (
+	"cmp"
 	"net/netip"
 	"syscall"
 
@@ -133,12 +134,7 @@ const (
 
 // withDefaults sets the defaults of zero fields.
 func (c Config) withDefaults() Config {
-	if c.RxBuffer == 0 {
-		c.RxBuffer = 32 << 20
-	}
-	if c.TxBuffer == 0 {
-		c.TxBuffer = 8 << 20
-	}
+	c.RxBuffer, c.TxBuffer = cmp.Or(c.RxBuffer, 32<<20), cmp.Or(c.TxBuffer, 8<<20)
 	c.Addr = c.Addr.Unmap()
 	return c
 }
