@@ -67,17 +67,7 @@ func splitMADs(t *testing.T, m MADs) {
 	}()
 	within(t, m.To, "the packets", func() {
 		for came := 0; came < 2*n && m.To.Wait(-1) == nil; {
-			k, err := m.To.Recv(fr)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for i := range fr[:k] {
-				var q frame.Packet
-				if err := fr[i].Parse(&q, m.To.Info().Layout); err != nil || !q.CheckICRC() {
-					t.Errorf("packet %d: %v, ICRC right %v", i, err, err == nil && q.CheckICRC())
-					return
-				}
+			eachPacket(t, m.To, fr, func(q *frame.Packet) {
 				times := &data[q.PSN()]
 				if q.DestQPN() == bth.QPNGSI {
 					times = &mads[q.PSN()]
@@ -85,7 +75,7 @@ func splitMADs(t *testing.T, m MADs) {
 				if *times++; *times == 1 {
 					came++
 				}
-			}
+			})
 			if came >= at {
 				split(t, m)
 			}
@@ -141,8 +131,8 @@ func putTo(t *testing.T, p link.Port, path *frame.Path, to bth.QPN, psn bth.PSN,
 	p.Commit()
 }
 
-// queuePairs receives into fr and returns the queue pairs the packets are for.
-func queuePairs(t *testing.T, p link.Port, fr []link.Frame) (to []bth.QPN) {
+// eachPacket receives into fr and calls f with each packet.
+func eachPacket(t *testing.T, p link.Port, fr []link.Frame, f func(*frame.Packet)) {
 	t.Helper()
 	n, err := p.Recv(fr)
 	if err != nil {
@@ -151,10 +141,16 @@ func queuePairs(t *testing.T, p link.Port, fr []link.Frame) (to []bth.QPN) {
 	for i := range fr[:n] {
 		var q frame.Packet
 		if err := fr[i].Parse(&q, p.Info().Layout); err != nil || !q.CheckICRC() {
-			t.Fatalf("packet %d: %v, ICRC right %v", i, err, q.CheckICRC())
+			t.Fatalf("packet %d: %v, ICRC right %v", i, err, err == nil && q.CheckICRC())
 		}
-		to = append(to, q.DestQPN())
+		f(&q)
 	}
+}
+
+// queuePairs receives into fr and returns the queue pairs the packets are for.
+func queuePairs(t *testing.T, p link.Port, fr []link.Frame) (to []bth.QPN) {
+	t.Helper()
+	eachPacket(t, p, fr, func(q *frame.Packet) { to = append(to, q.DestQPN()) })
 	return to
 }
 
@@ -254,20 +250,11 @@ func burstOfMADs(t *testing.T, m MADs) {
 		fr := make([]link.Frame, link.Batch)
 		within(t, m.To, "the management datagrams", func() {
 			for got < mads+data && m.To.Wait(-1) == nil {
-				n, err := m.To.Recv(fr)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for i := range fr[:n] {
-					var q frame.Packet
-					if err := fr[i].Parse(&q, m.To.Info().Layout); err != nil || !q.CheckICRC() {
-						t.Errorf("%d data: packet %d of a batch: %v, ICRC right %v", data, i, err, err == nil && q.CheckICRC())
-					} else if q.DestQPN() == bth.QPNGSI {
+				eachPacket(t, m.To, fr, func(q *frame.Packet) {
+					if got++; q.DestQPN() == bth.QPNGSI {
 						seen[q.PSN()]++
 					}
-				}
-				got += n
+				})
 			}
 		})
 		for i := range bth.PSN(mads) {

@@ -286,7 +286,10 @@ func waitFrame(t *testing.T, a, b link.Port) {
 func within(t *testing.T, p link.Port, what string, f func()) {
 	t.Helper()
 	done := make(chan bool)
-	go func() { f(); close(done) }()
+	go func() {
+		defer close(done) // also if f ends the goroutine by t.Fatal
+		f()
+	}()
 	select {
 	case <-done:
 	case <-time.After(Patience):
