@@ -55,15 +55,14 @@ func redirect(i Interface, buffer int) (ends [2]end, err error) {
 		return ends, err
 	}
 	r := &redirected{of: i, wire: s}
-	err = i.entered(r.setUp)
-	if err != nil {
+	if err := i.entered(r.setUp); err != nil {
 		r.close()
 		return ends, err
 	}
 	names := (&Config{A: i}).Ends()
 	s.count.Interface = names[1]
-	host := &hostEnd{r, Side{Interface: names[0]}}
-	return [2]end{host, &wireEnd{r}}, nil
+	host := &hostEnd{tapEnd{r, r.taps[0], &Side{Interface: names[0]}}}
+	return [2]end{host, &wireEnd{tapEnd{r, r.taps[1], &s.count}}}, nil
 }
 
 func (r *redirected) fail(step string, err error, hint string) error {
@@ -146,7 +145,7 @@ func (r *redirected) close() {
 // with a VLAN tag, IP options or extension headers, and fragments, pass.
 func divert(to int) asm.Instructions {
 	const ethernet, next, ours, ipv4, take = 14, "next", "ours", "ipv4", "take"
-	c := asm.Instructions{
+	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // LoadAbs needs the context in R6
 		asm.LoadMem(asm.R0, asm.R6, skbMark, asm.Word),
 		asm.JEq.Imm(asm.R0, mark, ours),
@@ -178,7 +177,6 @@ func divert(to int) asm.Instructions {
 		asm.Mov.Imm(asm.R0, tcxNext).WithSymbol(next),
 		asm.Return(),
 	}
-	return c
 }
 
 // inject returns a program that passes the frames that are written to a tap on to the stack, as if interface to had received them.
@@ -193,45 +191,48 @@ func inject(to int) asm.Instructions {
 	}
 }
 
-// hostEnd is the end towards the host's stack. The bridge sends and receives with a tap.
-type hostEnd struct {
+// tapEnd is what both ends have in common: the bridge receives with a tap.
+type tapEnd struct {
 	*redirected
-	count Side
+	tap   *tap
+	count *Side
 }
 
-func (e *hostEnd) receive() (int, bool, error)             { return e.taps[0].receive(e.fail) }
-func (e *hostEnd) message(i int) (received, bool)          { return e.taps[0].message(i) }
-func (e *hostEnd) up() (bool, error)                       { return e.wire.up() }
-func (e *hostEnd) counters() *Side                         { return &e.count }
-func (e *hostEnd) settle()                                 { e.count.Overrun += e.dropped(e.taps[0]) }
-func (e *hostEnd) descriptor() int                         { return e.taps[0].fd }
+func (e *tapEnd) message(i int) (received, bool) { return e.tap.message(i) }
+func (e *tapEnd) up() (bool, error)              { return e.wire.up() }
+func (e *tapEnd) counters() *Side                { return e.count }
+func (e *tapEnd) settle()                        { e.count.Overrun += e.dropped(e.tap) }
+func (e *tapEnd) descriptor() int                { return e.tap.fd }
+
+func (e *tapEnd) receive() (n int, changed bool, err error) {
+	n, err = e.tap.receive()
+	if err != nil {
+		err = e.fail("receive", fmt.Errorf("tap device: %w", err), "")
+	}
+	return n, false, err
+}
+
+// hostEnd is the end towards the host's stack. The bridge also sends with the tap.
+type hostEnd struct{ tapEnd }
+
 func (e *hostEnd) send(b []byte, _ *gso.VnetHeader, _ int) { e.sendCopy(b) }
 func (e *hostEnd) flush()                                  {}
 
 func (e *hostEnd) sendCopy(data []byte) {
-	if _, err := unix.Write(e.taps[0].fd, data); err != nil {
+	if _, err := unix.Write(e.tap.fd, data); err != nil {
 		e.count.Unsent++
 		return
 	}
 	e.count.Sent++
 }
 
-// wireEnd is the end towards the wire. The bridge sends with the packet socket, and receives with a tap.
-type wireEnd struct{ *redirected }
+// wireEnd is the end towards the wire. The bridge sends with the packet socket.
+type wireEnd struct{ tapEnd }
 
-func (e *wireEnd) receive() (int, bool, error)    { return e.taps[1].receive(e.fail) }
-func (e *wireEnd) message(i int) (received, bool) { return e.taps[1].message(i) }
-func (e *wireEnd) up() (bool, error)              { return e.wire.up() }
-func (e *wireEnd) counters() *Side                { return &e.wire.count }
-func (e *wireEnd) settle()                        { e.wire.count.Overrun += e.dropped(e.taps[1]) }
-func (e *wireEnd) descriptor() int                { return e.taps[1].fd }
-func (e *wireEnd) flush()                         { e.wire.flush() }
-func (e *wireEnd) sendCopy(data []byte)           { e.wire.sendCopy(data) }
-func (e *wireEnd) close()                         {} // hostEnd closes what both ends share
-
-func (e *wireEnd) send(data []byte, head *gso.VnetHeader, packets int) {
-	e.wire.send(data, head, packets)
-}
+func (e *wireEnd) send(b []byte, head *gso.VnetHeader, n int) { e.wire.send(b, head, n) }
+func (e *wireEnd) sendCopy(data []byte)                       { e.wire.sendCopy(data) }
+func (e *wireEnd) flush()                                     { e.wire.flush() }
+func (e *wireEnd) close()                                     {} // hostEnd closes what both ends share
 
 // tap is a tap device that lives as long as its descriptor.
 type tap struct {
@@ -286,7 +287,7 @@ func (t *tap) start(name string, mtu int) error {
 func (t *tap) close() { unix.Close(t.fd) }
 
 // receive reads the frames that the programs have redirected.
-func (t *tap) receive(fail func(string, error, string) error) (n int, changed bool, err error) {
+func (t *tap) receive() (n int, err error) {
 	for n < batch {
 		size, err := unix.Read(t.fd, t.room[n])
 		switch err {
@@ -294,13 +295,13 @@ func (t *tap) receive(fail func(string, error, string) error) (n int, changed bo
 			t.size[n] = size
 			n++
 		case unix.EAGAIN:
-			return n, false, nil
+			return n, nil
 		case unix.EINTR:
 		default:
-			return n, false, fail("receive", fmt.Errorf("tap device: %w", err), "")
+			return n, err
 		}
 	}
-	return n, false, nil
+	return n, nil
 }
 
 // message returns frame i. ok is false for frames that the kernel itself sends on the tap, for example neighbour discovery.

@@ -1,5 +1,10 @@
 package impair
 
+import (
+	"maps"
+	"slices"
+)
+
 // key is a key of rule files that sets a property of a fault.Rule.
 type key struct {
 	flag string // the name that fault.Rule.Set knows
@@ -37,8 +42,5 @@ var parameterKeys = map[string]*key{
 
 // keyNames returns the names of all keys, and those in more.
 func keyNames(keys map[string]*key, more ...string) []string {
-	for name := range keys {
-		more = append(more, name)
-	}
-	return more
+	return slices.AppendSeq(more, maps.Keys(keys))
 }

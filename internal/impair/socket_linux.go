@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/internal/ethtool"
 	"github.com/goroce/roce/internal/gso"
 	"github.com/goroce/roce/internal/mmsg"
 	"github.com/goroce/roce/link"
@@ -131,20 +132,20 @@ func (s *socket) setUp(buffer int, stamps bool) error {
 		return s.fail("socket", err)
 	}
 	for _, o := range []struct {
-		name             string
-		level, option, v int
+		name          string
+		level, option int
+		wanted        bool
 	}{
-		{"PACKET_IGNORE_OUTGOING", unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
-		{"PACKET_AUXDATA", unix.SOL_PACKET, unix.PACKET_AUXDATA, 1},
-		{"PACKET_VNET_HDR", unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
+		{"PACKET_IGNORE_OUTGOING", unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, true},
+		{"PACKET_AUXDATA", unix.SOL_PACKET, unix.PACKET_AUXDATA, true},
+		{"PACKET_VNET_HDR", unix.SOL_PACKET, unix.PACKET_VNET_HDR, true},
+		{"SO_TIMESTAMPNS", unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, stamps},
 	} {
-		if err := unix.SetsockoptInt(s.fd, o.level, o.option, o.v); err != nil {
-			return s.fail(o.name, err)
+		if !o.wanted {
+			continue
 		}
-	}
-	if stamps {
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-			return s.fail("SO_TIMESTAMPNS", err)
+		if err := unix.SetsockoptInt(s.fd, o.level, o.option, 1); err != nil {
+			return s.fail(o.name, err)
 		}
 	}
 	for _, o := range []struct{ force, plain int }{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
@@ -205,8 +206,8 @@ func (s *socket) close() {
 // up reports whether the interface is up. The error says that it was removed. The kernel returns the flags only by the name of the
 // interface. If the interface is being renamed, the name is not valid for a moment: up then returns the last state.
 func (s *socket) up() (bool, error) {
-	name, err := s.name()
-	if err != nil {
+	name, errno := ethtool.Name(s.fd, s.index)
+	if errno != 0 {
 		return false, link.Fail("impair", "receive", s.of.String(), link.ErrNoDevice, errors.New("the interface was removed"), "")
 	}
 	req, err := unix.NewIfreq(name)
@@ -221,20 +222,6 @@ func (s *socket) up() (bool, error) {
 		return false, s.fail("flags", err)
 	}
 	return s.wasUp, nil
-}
-
-// name asks the kernel for the name that the interface has now.
-func (s *socket) name() (string, error) {
-	var req struct {
-		name  [unix.IFNAMSIZ]byte
-		index int32
-		_     [20]byte
-	}
-	req.index = int32(s.index)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.fd), unix.SIOCGIFNAME, uintptr(unsafe.Pointer(&req))); errno != 0 {
-		return "", errno
-	}
-	return unix.ByteSliceToString(req.name[:]), nil
 }
 
 // receive reads a batch of frames; n is 0 if there are none. changed says that the interface went down
