@@ -11,7 +11,6 @@ import (
 // (RFC 5227, 3), or an unsolicited neighbour advertisement with the override flag (RFC 4861, 7.2.6). Hosts that know
 // the IP address replace its Ethernet address; others ignore the frame.
 func announcement(mac frame.MAC, addr netip.Addr) []byte {
-	be := binary.BigEndian
 	if addr.Is4() {
 		b := append([]byte{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, mac[:]...)
 		b = append(b, 0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, 1) // Ethernet, IPv4, request
@@ -29,13 +28,6 @@ func announcement(mac frame.MAC, addr netip.Addr) []byte {
 	b = append(append(b, addr.AsSlice()...), 2, 1)
 	b = append(b, mac[:]...)
 	// The sum of the pseudo header and the advertisement.
-	sum := uint32(length + 58)
-	for i := icmp - 32; i < len(b); i += 2 {
-		sum += uint32(be.Uint16(b[i:]))
-	}
-	for sum > 0xFFFF {
-		sum = sum>>16 + sum&0xFFFF
-	}
-	be.PutUint16(b[icmp+2:], ^uint16(sum))
+	binary.BigEndian.PutUint16(b[icmp+2:], ^frame.Fold16(length+58+frame.Sum16(b[icmp-32:])))
 	return b
 }

@@ -98,10 +98,8 @@ func (t *hops) learned(key Key, mac frame.MAC) *frame.Hop {
 func (t *hops) learnedApart(key Key, mac frame.MAC) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.inUse[key]; h != nil && h.known {
-		if f := h.ref.Value(); f != nil {
-			return f
-		}
+	if f, _ := t.found(key); f != nil {
+		return f
 	}
 	h := &hop{table: t, key: key, alone: true, next: t.apart[key]}
 	if h.next != nil {
@@ -116,10 +114,8 @@ func (t *hops) learnedApart(key Key, mac frame.MAC) *frame.Hop {
 func (t *hops) once(key Key, mac frame.MAC) *frame.Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.inUse[key]; h != nil && h.known {
-		if f := h.ref.Value(); f != nil {
-			return f
-		}
+	if f, _ := t.found(key); f != nil {
+		return f
 	}
 	return frame.NewHop(nil, t.mac, mac)
 }
@@ -281,11 +277,16 @@ func (t *hops) LookUp(p *frame.Path) {
 	}
 }
 
-// resolved returns a hop and the route's hop limit, if the hop is in use and was resolved.
-// Otherwise it returns nil.
+// resolved is found for a caller that does not hold mu.
 func (t *hops) resolved(key Key) (*frame.Hop, uint8) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.found(key)
+}
+
+// found returns a hop and the route's hop limit, if the hop is in use and the resolver found it.
+// Otherwise it returns nil. The caller holds mu.
+func (t *hops) found(key Key) (*frame.Hop, uint8) {
 	if h := t.inUse[key]; h != nil && h.known {
 		return h.ref.Value(), h.limit
 	}
