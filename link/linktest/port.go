@@ -255,9 +255,10 @@ func waitTimeout(t *testing.T, a, _ link.Port) {
 
 func waitFrame(t *testing.T, a, b link.Port) {
 	path := Between(t, false, a, b)
-	done := make(chan []bth.PSN)
+	var psns []bth.PSN
+	done := make(chan bool)
 	go func() {
-		var psns []bth.PSN
+		defer close(done)
 		fr := make([]link.Frame, 1)
 		for len(psns) < 3 && b.Wait(-1) == nil {
 			if n, err := b.Recv(fr); n == 1 && err == nil {
@@ -265,20 +266,14 @@ func waitFrame(t *testing.T, a, b link.Port) {
 				psns = append(psns, psn)
 			}
 		}
-		done <- psns
 	}()
 	for i := range 3 {
 		Send(t, a, path, bth.PSN(i), nil)
 		flush(t, a)
 	}
-	select {
-	case psns := <-done:
-		if len(psns) != 3 {
-			t.Errorf("PSNs %v arrived", psns)
-		}
-	case <-time.After(Patience):
-		b.Close()
-		t.Fatalf("Wait(-1) did not notice frames; %v", <-done)
+	within(t, b, "Wait for frames", func() { <-done })
+	if len(psns) != 3 {
+		t.Errorf("PSNs %v arrived", psns)
 	}
 }
 
@@ -301,38 +296,31 @@ func within(t *testing.T, p link.Port, what string, f func()) {
 
 func wakeBeforeWait(t *testing.T, a, _ link.Port) {
 	a.Wake()
-	within(t, a, "Wait after Wake", func() {
-		if err := a.Wait(-1); err != nil {
-			t.Errorf("Wait: %v", err)
-		}
-	})
+	waits(t, a, nil)
 }
 
 func wakeDuringWait(t *testing.T, a, _ link.Port) {
 	for range 100 {
-		woken := make(chan error)
-		go func() { woken <- a.Wait(-1) }()
 		go a.Wake()
-		select {
-		case err := <-woken:
-			if err != nil {
-				t.Fatalf("Wait: %v", err)
-			}
-		case <-time.After(Patience):
-			t.Fatal("Wait did not return")
-		}
+		waits(t, a, nil)
 	}
+}
+
+// waits calls Wait without a limit, and checks that it returns soon, with the error want.
+func waits(t *testing.T, p link.Port, want error) {
+	t.Helper()
+	within(t, p, "Wait", func() {
+		if err := p.Wait(-1); !errors.Is(err, want) {
+			t.Errorf("Wait: %v, want %v", err, want)
+		}
+	})
 }
 
 func wakesMerge(t *testing.T, a, _ link.Port) {
 	for range 10 {
 		a.Wake()
 	}
-	within(t, a, "Wait after Wakes", func() {
-		if err := a.Wait(-1); err != nil {
-			t.Errorf("Wait: %v", err)
-		}
-	})
+	waits(t, a, nil)
 	const d = 2 * time.Millisecond
 	start := time.Now()
 	returns := 0
@@ -370,14 +358,11 @@ func closeDuringWait(t *testing.T, a, _ link.Port) {
 	if err := a.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	select {
-	case err := <-done:
-		if !errors.Is(err, link.ErrClosed) {
+	within(t, a, "Wait", func() {
+		if err := <-done; !errors.Is(err, link.ErrClosed) {
 			t.Errorf("Wait: %v, want ErrClosed", err)
 		}
-	case <-time.After(Patience):
-		t.Fatal("Wait did not return")
-	}
+	})
 }
 
 func afterClose(t *testing.T, a, b link.Port) {
