@@ -249,12 +249,6 @@ func (e *earlyDrop) code() asm.Instructions {
 		noReceive = "early-no-receive"
 		madFlood  = "early-mad-flood"
 	)
-	words := func(from int16) (c asm.Instructions) { // copies the address of an IPv6 header
-		for i := range int16(4) {
-			c = append(c, asm.LoadMem(asm.R0, asm.R6, from+4*i, asm.Word), asm.StoreMem(asm.R10, source+4*i, asm.R0, asm.Word))
-		}
-		return c
-	}
 	var c asm.Instructions
 	one := func(i ...asm.Instruction) { c = append(c, i...) }
 
@@ -267,21 +261,16 @@ func (e *earlyDrop) code() asm.Instructions {
 		asm.LoadMem(asm.R0, asm.R6, 0, asm.Byte),
 		asm.And.Imm(asm.R0, 0xF0),
 		asm.JEq.Imm(asm.R0, 6<<4, ipv6),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.StoreMem(asm.R10, source, asm.R0, asm.DWord),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.StoreMem(asm.R10, source+8, asm.R0, asm.Half),
-		asm.Mov.Imm(asm.R0, 0xFFFF),
-		asm.StoreMem(asm.R10, source+10, asm.R0, asm.Half),
-		asm.LoadMem(asm.R0, asm.R6, 12, asm.Word),
-		asm.StoreMem(asm.R10, source+12, asm.R0, asm.Word),
+	)
+	one(copyIPv4(12, source)...)
+	one(
 		asm.Add.Imm(asm.R7, ipv4Len+udpLen),
 		asm.Ja.Label(bthAt),
 		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(ipv6),
 		asm.Add.Imm(asm.R1, ipv6Len+udpLen),
 		asm.JGT.Reg(asm.R1, asm.R8, labelPass), // for the verifier: not every path to here has checked it
 	)
-	one(words(8)...)
+	one(copyIPv6(8, source)...)
 	one(asm.Add.Imm(asm.R7, ipv6Len+udpLen))
 
 	// The BTH. If the UDP length has room for a BTH, but the first piece of the frame does not

@@ -142,9 +142,7 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 	one(octet(0), asm.And.Imm(asm.R0, 0xF0), unless(6<<4), octet(6), unless(unix.IPPROTO_UDP))
 	add(half(ip, ipv6Len+2))
 	one(unless(bth.UDPPort), octet(24), asm.JEq.Imm(asm.R0, 0xFF, redirect))
-	for i := range int16(4) {
-		one(asm.LoadMem(asm.R0, ip, 24+4*i, asm.Word), asm.StoreMem(asm.R10, key+4*i, asm.R0, asm.Word))
-	}
+	add(copyIPv6(24, key))
 	one(asm.Ja.Label(lookup))
 
 	// IPv4: version and length, protocol, fragments, port, destination.
@@ -158,14 +156,8 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 	one(
 		unless(bth.UDPPort),
 		octet(16), asm.And.Imm(asm.R0, 0xF0), asm.JEq.Imm(asm.R0, 0xE0, redirect),
-		asm.Mov.Imm(asm.R0, 0),
-		asm.StoreMem(asm.R10, key, asm.R0, asm.DWord),
-		asm.StoreMem(asm.R10, key+8, asm.R0, asm.Half),
-		asm.Mov.Imm(asm.R0, 0xFFFF),
-		asm.StoreMem(asm.R10, key+10, asm.R0, asm.Half),
-		asm.LoadMem(asm.R0, ip, 16, asm.Word),
-		asm.StoreMem(asm.R10, key+12, asm.R0, asm.Word),
 	)
+	add(copyIPv4(16, key))
 
 	// Both the IP address and the Ethernet address must be the device's: a
 	// promiscuous interface receives other frames, too.
@@ -199,6 +191,26 @@ func (f *filter) code(vlan uint16) asm.Instructions {
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol(pass),
 		asm.Return(),
 	)
+	return c
+}
+
+// copyIPv4 copies an address of the IPv4 header in R6 to the stack, IPv4 mapped; copyIPv6 copies one of an IPv6 header.
+func copyIPv4(from, to int16) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0),
+		asm.StoreMem(asm.R10, to, asm.R0, asm.DWord),
+		asm.StoreMem(asm.R10, to+8, asm.R0, asm.Half),
+		asm.Mov.Imm(asm.R0, 0xFFFF),
+		asm.StoreMem(asm.R10, to+10, asm.R0, asm.Half),
+		asm.LoadMem(asm.R0, asm.R6, from, asm.Word),
+		asm.StoreMem(asm.R10, to+12, asm.R0, asm.Word),
+	}
+}
+
+func copyIPv6(from, to int16) (c asm.Instructions) {
+	for i := range int16(4) {
+		c = append(c, asm.LoadMem(asm.R0, asm.R6, from+4*i, asm.Word), asm.StoreMem(asm.R10, to+4*i, asm.R0, asm.Word))
+	}
 	return c
 }
 
