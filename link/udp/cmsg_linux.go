@@ -70,33 +70,28 @@ func (d *destination) set(p *Port, c *frame.PathConfig) {
 		to.Family, to.Port, to.Addr = unix.AF_INET, port, [4]byte(c.Dst[12:])
 		d.nameLen = unix.SizeofSockaddrInet4
 	}
+	level, class, hops := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_TCLASS), int32(unix.IPV6_HOPLIMIT)
 	if c.Dst.Is4() {
-		if p.bound.IsZero() {
-			var data []byte
-			n, data = d.control.put(n, unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
+		level, class, hops = unix.IPPROTO_IP, unix.IP_TOS, unix.IP_TTL
+	}
+	if p.bound.IsZero() {
+		var data []byte
+		if c.Dst.Is4() {
+			n, data = d.control.put(n, level, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
 			copy(data[4:], c.Src[12:]) // Spec_dst
-		}
-		if c.TrafficClass != 0 {
-			n = d.control.putInt(n, unix.IPPROTO_IP, unix.IP_TOS, uint32(c.TrafficClass))
-		}
-		if c.HopLimit != hopLimit {
-			n = d.control.putInt(n, unix.IPPROTO_IP, unix.IP_TTL, uint32(c.HopLimit))
-		}
-	} else {
-		if p.bound.IsZero() {
-			var data []byte
-			n, data = d.control.put(n, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
+		} else {
+			n, data = d.control.put(n, level, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
 			copy(data, c.Src[:])
 			if c.Src.IsLinkLocal() {
 				binary.NativeEndian.PutUint32(data[16:], uint32(p.Desc.Index))
 			}
 		}
-		if c.TrafficClass != 0 {
-			n = d.control.putInt(n, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, uint32(c.TrafficClass))
-		}
-		if c.HopLimit != hopLimit {
-			n = d.control.putInt(n, unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, uint32(c.HopLimit))
-		}
+	}
+	if c.TrafficClass != 0 {
+		n = d.control.putInt(n, level, class, uint32(c.TrafficClass))
+	}
+	if c.HopLimit != hopLimit {
+		n = d.control.putInt(n, level, hops, uint32(c.HopLimit))
 	}
 	d.size = n
 }
