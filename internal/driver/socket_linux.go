@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,7 @@ import (
 )
 
 // Socket is the socket of a Port that receives by recvmmsg and sends by sendmmsg. A Port
-// embeds it: Wait, Wake and OnLink implement link.Port.
+// embeds it: Wait, Wake, OnLink, SplitMADs and Filter implement link.Port, link.MADSplitter and link.Filterer.
 type Socket struct {
 	FD      int       // -1: not opened yet
 	Desc    link.Info // without Mode
@@ -32,6 +33,10 @@ type Socket struct {
 	// to do. It belongs to the owner of the Port.
 	Divide    func() error
 	undivided atomic.Pointer[string] // for MADMode
+
+	Queues []*Socket               // of the first queue of a device: all of them
+	Attach func(s *Screened) error // attaches the early drop to the socket; nil: removes it
+	Screen *Screen                 // of the first queue: early drop
 
 	// Fail makes an error from an errno, with advice.
 	Fail func(op string, errno unix.Errno) *errs.Error
@@ -186,6 +191,21 @@ func (s *Socket) Alive() {
 	if s.Count.Down() {
 		s.Look()
 	}
+}
+
+// Filter implements link.Filterer. It drops early only during a flood, and has no
+// limit for management datagrams, because they have a separate queue once one has come.
+func (s *Socket) Filter(link.MADLimit) (link.Filter, error) {
+	s.Screen = NewScreen(s.Count, func(to *Screened) (err error) {
+		for _, q := range s.Queues {
+			if q.Gate.Enter() {
+				err = cmp.Or(err, q.Attach(to))
+				q.Gate.Leave()
+			}
+		}
+		return err
+	})
+	return s.Screen, nil
 }
 
 // Stats returns the counters. It asks the kernel whether the link is up, and calls drops for

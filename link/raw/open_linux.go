@@ -46,7 +46,7 @@ func open(c Config, first *Port, join func(*Port) error) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.queues = []*Port{p}
+	p.Queues = []*base{&p.base}
 	err = p.setUp(first)
 	if err == nil {
 		err = join(p)
@@ -165,7 +165,7 @@ func (p *Port) divide(m *Port) error {
 		return err
 	}
 	p.mads = m
-	err := p.screen.Change(func(s *driver.Screened) error {
+	err := p.Screen.Change(func(s *driver.Screened) error {
 		err := p.listen(noMADs, s)
 		if err == nil {
 			p.take = noMADs

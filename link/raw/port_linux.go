@@ -1,7 +1,6 @@
 package raw
 
 import (
-	"cmp"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -19,16 +18,14 @@ type base = driver.Socket
 // Port is a packet socket on one interface. It implements link.Port.
 type Port struct {
 	base
-	cfg    Config
-	queue  string         // number of the queue, if there are several
-	claim  *claim.Claim   // of the UDP port
-	take   kind           // the packets that its filter accepts
-	queues []*Port        // of the first queue: all of the device
-	screen *driver.Screen // of the first queue: early drop
-	mads   *Port          // receives the management datagrams, nothing else; nil: they arrive with the data
-	place  *share.Place   // of the first queue, on an interface that processes share
-	slots  []share.Slot   // the filter accepts the packets for these; nil: for all
-	owner  *share.Owner   // of the first queue, on an interface that the device has for itself
+	cfg   Config
+	queue string       // number of the queue, if there are several
+	claim *claim.Claim // of the UDP port
+	take  kind         // the packets that its filter accepts
+	mads  *Port        // receives the management datagrams, nothing else; nil: they arrive with the data
+	place *share.Place // of the first queue, on an interface that processes share
+	slots []share.Slot // the filter accepts the packets for these; nil: for all
+	owner *share.Owner // of the first queue, on an interface that the device has for itself
 
 	tx tx
 	rx rx
@@ -37,7 +34,10 @@ type Port struct {
 // newPort returns a Port with an unbound socket.
 func newPort(c Config, count *link.Counters) (*Port, error) {
 	p := &Port{cfg: c, base: base{Gate: gate.New(), Count: count}}
-	p.Fail = func(op string, errno unix.Errno) *errs.Error { return failure(op, c.Interface, errno) }
+	p.Fail = func(op string, errno unix.Errno) *errs.Error {
+		return driver.Fail("raw", op, c.Interface, errno, hints)
+	}
+	p.Attach = func(s *driver.Screened) error { return p.listen(p.take, s) }
 	var err error
 	if p.FD, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		return nil, p.FailStep("socket", err)
@@ -76,24 +76,9 @@ func countDrops(s *base) {
 	}
 }
 
-// Filter implements link.Filterer. It drops early only during a flood, and has no
-// limit for management datagrams, because they have a separate queue once one has come.
-func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
-	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
-		for _, q := range p.queues {
-			if q.Gate.Enter() {
-				err = cmp.Or(err, q.listen(q.take, s))
-				q.Gate.Leave()
-			}
-		}
-		return err
-	})
-	return p.screen, nil
-}
-
 // Close implements link.Port. It waits for calls in progress.
 func (p *Port) Close() error {
-	p.screen.Close()
+	p.Screen.Close()
 	if err := p.base.Close(); err != nil {
 		return err
 	}

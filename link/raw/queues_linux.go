@@ -51,7 +51,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		if first == nil {
 			first = p
 		} else {
-			first.queues = append(first.queues, p)
+			first.Queues = append(first.Queues, &p.base)
 		}
 		ports = append(ports, p)
 	}

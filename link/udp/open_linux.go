@@ -66,7 +66,7 @@ func OpenQueues(c Config, n int) ([]link.Port, error) {
 		if k == 0 {
 			first, c.tied = p, p.cfg.tied
 		}
-		first.queues = append(first.queues, p)
+		first.Queues = append(first.Queues, &p.base)
 		ports = append(ports, p)
 	}
 	first.split(n)

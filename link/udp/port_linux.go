@@ -1,7 +1,6 @@
 package udp
 
 import (
-	"cmp"
 	"fmt"
 	"unsafe"
 
@@ -25,16 +24,14 @@ type base = driver.Socket
 type Port struct {
 	base
 	cfg     Config
-	queue   string         // number of the queue, if there are several
-	bound   bth.GID        // the only address; zero: all addresses of the interface
-	v6      bool           // the socket's family is IPv6, which also serves IPv4 if the socket has no address
-	queues  []*Port        // of the first queue: all of the device
-	screen  *driver.Screen // of the first queue: early drop
-	mads    *Port          // receives the management datagrams; nil: they arrive with the data
-	adopted bool           // the socket belongs to a slot, and was already bound
-	place   *share.Place   // of the first queue, on an address that processes share
-	tenants *tenants       // of all queues of such a device
-	owner   *share.Owner   // of the first queue, on an address that the device has for itself
+	queue   string       // number of the queue, if there are several
+	bound   bth.GID      // the only address; zero: all addresses of the interface
+	v6      bool         // the socket's family is IPv6, which also serves IPv4 if the socket has no address
+	mads    *Port        // receives the management datagrams; nil: they arrive with the data
+	adopted bool         // the socket belongs to a slot, and was already bound
+	place   *share.Place // of the first queue, on an address that processes share
+	tenants *tenants     // of all queues of such a device
+	owner   *share.Owner // of the first queue, on an address that the device has for itself
 
 	tx tx
 	rx rx
@@ -45,6 +42,7 @@ func newPort(c Config, count *link.Counters) *Port {
 	p := &Port{cfg: c, base: base{FD: -1, Gate: gate.New(), Count: count}}
 	p.Desc = link.Info{Driver: "udp", Layout: frame.LayoutUDP, SrcPort: srcPort}
 	p.Fail = func(op string, errno unix.Errno) *errs.Error { return driver.Fail("udp", op, c.name(), errno, hints) }
+	p.Attach = p.attach
 	return p
 }
 
@@ -71,21 +69,6 @@ func (p *Port) Info() link.Info {
 // Stats implements link.Port.
 func (p *Port) Stats() link.Stats { return p.base.Stats(countDrops) }
 
-// Filter implements link.Filterer. It drops early only during a flood, and has no
-// limit for management datagrams, because they have a separate queue once one has come.
-func (p *Port) Filter(link.MADLimit) (link.Filter, error) {
-	p.screen = driver.NewScreen(p.Count, func(s *driver.Screened) (err error) {
-		for _, q := range p.queues {
-			if q.Gate.Enter() {
-				err = cmp.Or(err, q.attach(s))
-				q.Gate.Leave()
-			}
-		}
-		return err
-	})
-	return p.screen, nil
-}
-
 // attach attaches the early drop as the filter of the socket. nil removes the filter.
 func (p *Port) attach(s *driver.Screened) error {
 	if s == nil {
@@ -97,7 +80,7 @@ func (p *Port) attach(s *driver.Screened) error {
 
 // Close implements link.Port. It waits for calls in progress.
 func (p *Port) Close() error {
-	p.screen.Close()
+	p.Screen.Close()
 	if p.cfg.Shared {
 		p.silence()
 	}

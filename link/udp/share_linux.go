@@ -184,9 +184,9 @@ func openShared(c Config, n int) (ports []link.Port, err error) {
 			return ports, err
 		}
 		ports, queues = append(ports, p), append(queues, p)
+		queues[0].Queues = append(queues[0].Queues, &p.base)
 	}
 	first := queues[0]
-	first.queues = queues
 	first.Desc.Notes = append(first.Desc.Notes, place.Notes()...)
 	mads := newPort(c, first.Count)
 	if err := mads.adoptMADs(first, place.Sockets(0)[slotMADs]); err != nil {
