@@ -2,7 +2,6 @@ package netlab
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ func (s *Side) Detect(t testing.TB, d time.Duration, addrs ...netip.Addr) {
 		s.Sysctl(t, "net/ipv6/"+fmt.Sprintf(set[0], s.Interface), set[1])
 	}
 	for _, addr := range addrs {
-		at := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(64, 128)}}
+		at := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, 64))}
 		s.nl.AddrDel(s.link, at) // unless it is new
 		if err := s.nl.AddrAdd(s.link, at); err != nil {
 			t.Fatalf("netlab: add address %v: %v", addr, err)

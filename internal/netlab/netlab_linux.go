@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -30,24 +31,25 @@ var serial atomic.Uint32
 // detection.
 func Pair(t testing.TB, c Config) (a, b *Side) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		unavailable(t, "not root")
-	}
 	c = c.withDefaults()
 	n := serial.Add(1)
 	a, b = newSide(n, 88, "a", 1), newSide(n, 88, "b", 2)
 	a.makeNamespace(t)
 	b.makeNamespace(t)
-	var err error
 	if _, _, ok := Cards(); ok {
-		err = connectCards(t, a, b, c)
+		must(t, connectCards(t, a, b, c))
 	} else {
-		err = connect(a, b, c)
+		must(t, connect(a, b, c))
 	}
+	return a, b
+}
+
+// must ends the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatalf("netlab: %v", err)
 	}
-	return a, b
 }
 
 // Routed makes a network of a client and a server with a router between them. The client is 10.88.0.1,
@@ -60,20 +62,12 @@ func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
 	server, back := newSide(n, 89, "a", 1), newSide(n, 89, "b", 2)
 	server.makeNamespace(t)
 	back.ns, back.nl = gateway.ns, gateway.nl
-	if err := connect(server, back, c.withDefaults()); err != nil {
-		t.Fatalf("netlab: %v", err)
-	}
+	must(t, connect(server, back, c.withDefaults()))
 	gateway.Sysctl(t, "net/ipv4/ip_forward", "1")
 	gateway.Sysctl(t, "net/ipv6/conf/all/forwarding", "1")
 	for _, end := range []struct{ at, to, by *Side }{{client, server, gateway}, {server, client, back}} {
-		for _, r := range []struct {
-			dst, by netip.Addr
-			bits    int
-		}{{end.to.IP4, end.by.IP4, 24}, {end.to.IP6, end.by.IP6, 64}} {
-			if err := end.at.AddRoute(netip.PrefixFrom(r.dst, r.bits), r.by); err != nil {
-				t.Fatalf("netlab: %v", err)
-			}
-		}
+		must(t, end.at.AddRoute(netip.PrefixFrom(end.to.IP4, 24), end.by.IP4))
+		must(t, end.at.AddRoute(netip.PrefixFrom(end.to.IP6, 64), end.by.IP6))
 	}
 	return client, gateway, server
 }
@@ -82,9 +76,6 @@ func Routed(t testing.TB, c Config) (client, gateway, server *Side) {
 // towards b. These have no addresses, and the kernel forwards nothing: the test forwards.
 func Bridged(t testing.TB, c Config) (a, b, near, far *Side) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		unavailable(t, "not root")
-	}
 	c = c.withDefaults()
 	n := serial.Add(1)
 	a, near = newSide(n, 88, "a", 1), newSide(n, 88, "m", 3)
@@ -95,9 +86,7 @@ func Bridged(t testing.TB, c Config) (a, b, near, far *Side) {
 	far.ns, far.nl = near.ns, near.nl
 	near.IP4, far.IP4 = netip.Addr{}, netip.Addr{}
 	for _, pair := range [][2]*Side{{a, near}, {b, far}} {
-		if err := connect(pair[0], pair[1], c); err != nil {
-			t.Fatalf("netlab: %v", err)
-		}
+		must(t, connect(pair[0], pair[1], c))
 	}
 	return a, b, near, far
 }
@@ -120,6 +109,9 @@ func newSide(n uint32, net byte, letter string, last byte) *Side {
 // makeNamespace makes a namespace for the side, which is removed when the test ends.
 func (s *Side) makeNamespace(t testing.TB) {
 	t.Helper()
+	if os.Geteuid() != 0 {
+		unavailable(t, "not root")
+	}
 	if err := s.make(); err != nil {
 		unavailable(t, err.Error())
 	}
@@ -151,8 +143,7 @@ func (s *Side) Sysctl(t testing.TB, path, value string) {
 // AddRoute routes a network through a gateway. It replaces an existing route to that network.
 func (s *Side) AddRoute(to netip.Prefix, gateway netip.Addr) error {
 	to = to.Masked()
-	err := s.nl.RouteReplace(&netlink.Route{LinkIndex: s.link.Attrs().Index, Gw: gateway.AsSlice(),
-		Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}})
+	err := s.nl.RouteReplace(&netlink.Route{LinkIndex: s.link.Attrs().Index, Gw: gateway.AsSlice(), Dst: ipNet(to)})
 	if err != nil {
 		return fmt.Errorf("route %v by %v: %w", to, gateway, err)
 	}
@@ -163,23 +154,32 @@ func (s *Side) AddRoute(to netip.Prefix, gateway netip.Addr) error {
 // start goroutines that open sockets.
 func (s *Side) Do(t testing.TB, f func()) {
 	t.Helper()
+	must(t, returning(func() error {
+		if err := netns.Set(s.ns); err != nil {
+			return fmt.Errorf("enter namespace: %w", err)
+		}
+		f()
+		return nil
+	}))
+}
+
+// returning runs f, which may enter another namespace, and then returns to that of the thread.
+func returning(f func() error) (err error) {
 	runtime.LockOSThread()
 	back, err := netns.Get()
-	if err == nil {
-		err = netns.Set(s.ns)
-	}
 	if err != nil {
-		t.Fatalf("netlab: enter namespace: %v", err)
+		runtime.UnlockOSThread()
+		return err
 	}
-	defer func() {
-		if err := netns.Set(back); err != nil {
-			t.Errorf("netlab: leave namespace: %v", err)
+	defer func() { // also if f ends the goroutine
+		defer back.Close()
+		if lost := netns.Set(back); lost != nil {
+			err = errors.Join(err, fmt.Errorf("leave namespace: %w", lost))
 			return // the thread stays locked, and dies with the goroutine
 		}
-		back.Close()
 		runtime.UnlockOSThread()
 	}()
-	f()
+	return f()
 }
 
 // SetUp sets the interface up, or down if up is false. An interface that goes down loses its IPv6
@@ -203,21 +203,13 @@ func (s *Side) Link() netlink.Link { return s.link }
 
 // make creates the namespace.
 func (s *Side) make() error {
-	runtime.LockOSThread()
-	back, err := netns.Get()
-	if err != nil {
+	err := returning(func() (err error) {
+		s.ns, err = netns.New()
 		return err
+	})
+	if err == nil {
+		s.nl, err = netlink.NewHandleAt(s.ns, unix.NETLINK_ROUTE)
 	}
-	defer back.Close()
-	if s.ns, err = netns.New(); err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	if err := netns.Set(back); err != nil {
-		return err // the thread stays locked
-	}
-	runtime.UnlockOSThread()
-	s.nl, err = netlink.NewHandleAt(s.ns, unix.NETLINK_ROUTE)
 	return err
 }
 
@@ -306,9 +298,7 @@ func (s *Side) awaitUsable() error {
 // AwaitCarrier waits until the interface has a carrier and the kernel has noticed it: see awaitRunning.
 func (s *Side) AwaitCarrier(t testing.TB) {
 	t.Helper()
-	if err := s.awaitRunning(); err != nil {
-		t.Fatalf("netlab: %v", err)
-	}
+	must(t, s.awaitRunning())
 }
 
 // awaitRunning waits until the driver has reported the carrier (IFF_LOWER_UP) and the kernel has noticed it (IFF_RUNNING).
@@ -316,7 +306,7 @@ func (s *Side) AwaitCarrier(t testing.TB) {
 // notices a change up to a second later.
 func (s *Side) awaitRunning() error {
 	const both = unix.IFF_LOWER_UP | unix.IFF_RUNNING
-	return await(func() (bool, error) {
+	return await(usableTime, func() (bool, error) {
 		l, err := s.nl.LinkByName(s.Interface)
 		return err == nil && l.Attrs().RawFlags&both == both, fmt.Errorf("%s has no carrier (%v)", s.Interface, err)
 	})
@@ -325,15 +315,18 @@ func (s *Side) awaitRunning() error {
 // awaitLocal waits until the kernel accepts packets to an IPv6 address of the interface. It does so a
 // moment after the interface came up.
 func (s *Side) awaitLocal(addr netip.Addr) error {
-	return await(func() (bool, error) {
+	return await(usableTime, func() (bool, error) {
 		r, err := s.nl.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{OifIndex: s.link.Attrs().Index})
 		return err == nil && len(r) > 0 && r[0].Type == unix.RTN_LOCAL, fmt.Errorf("%s: %v is not a local address: %v, %v", s.Interface, addr, r, err)
 	})
 }
 
-// await calls done until it returns true, for half a minute. After that it returns the error of done.
-func await(done func() (bool, error)) error {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+// usableTime is how long an interface may take until it can be used.
+const usableTime = 30 * time.Second
+
+// await calls done until it returns true, for some time. After that it returns the error of done.
+func await(limit time.Duration, done func() (bool, error)) error {
+	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		if ok, err := done(); ok {
 			return nil
 		} else if time.Now().After(deadline) {
@@ -342,13 +335,14 @@ func await(done func() (bool, error)) error {
 	}
 }
 
+// ipNet returns a prefix in the form of package netlink.
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
 // AddAddr adds an address to the interface.
 func (s *Side) AddAddr(addr netip.Addr, bits int) error {
-	err := s.nl.AddrAdd(s.link, &netlink.Addr{
-		IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())},
-		Flags: unix.IFA_F_NODAD,
-	})
-	if err != nil {
+	if err := s.nl.AddrAdd(s.link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, bits)), Flags: unix.IFA_F_NODAD}); err != nil {
 		return fmt.Errorf("add address %v: %w", addr, err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package netlab
 import (
 	"errors"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -61,8 +60,7 @@ func Bond(t testing.TB, slaves []*Side, mac netlink.BondFailOverMac) *Side {
 func (s *Side) flush(t testing.TB) {
 	t.Helper()
 	for _, a := range s.addrs() {
-		ip := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
-		if err := s.nl.AddrDel(s.link, &netlink.Addr{IPNet: ip}); err != nil {
+		if err := s.nl.AddrDel(s.link, &netlink.Addr{IPNet: ipNet(a)}); err != nil {
 			t.Fatalf("netlab: remove address %v: %v", a, err)
 		}
 	}
@@ -100,20 +98,16 @@ func (s *Side) start(t testing.TB) {
 	if err == nil {
 		err = s.awaitUsable()
 	}
-	if err != nil {
-		t.Fatalf("netlab: %v", err)
-	}
+	must(t, err)
 }
 
 // LosesCarrier reports whether the kernel soon finds that the interface has no carrier.
 func (s *Side) LosesCarrier() bool {
-	for deadline := time.Now().Add(200 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	err := await(200*time.Millisecond, func() (bool, error) {
 		l, err := s.nl.LinkByName(s.Interface)
-		if err == nil && l.Attrs().RawFlags&unix.IFF_RUNNING == 0 {
-			return true
-		}
-	}
-	return false
+		return err == nil && l.Attrs().RawFlags&unix.IFF_RUNNING == 0, unix.ETIMEDOUT
+	})
+	return err == nil
 }
 
 // Netem makes the kernel delay, lose, reorder or duplicate the outgoing packets of the interface, as `tc qdisc add
