@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/internal/sockfilter"
 )
 
@@ -73,17 +74,11 @@ func (k *Claim) bindEach(c Config, family int) error {
 	if err != nil {
 		return err
 	}
-	list, err := ifi.Addrs()
+	addrs, err := hostnet.AddrsOf(ifi)
 	if err != nil {
 		return err
 	}
-	addrs := []netip.Addr{marker}
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			addrs = append(addrs, p.Addr().Unmap())
-		}
-	}
-	for _, a := range addrs {
+	for _, a := range append([]netip.Addr{marker}, addrs...) {
 		if a.Is4() != (family == unix.AF_INET) {
 			continue
 		}

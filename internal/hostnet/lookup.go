@@ -8,6 +8,17 @@ import (
 	"syscall"
 )
 
+// AddrsOf returns the addresses of an interface, as package net lists them: in no particular order, and without zones.
+func AddrsOf(ifi *net.Interface) (addrs []netip.Addr, err error) {
+	list, err := ifi.Addrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, p.Addr().Unmap())
+		}
+	}
+	return addrs, err
+}
+
 // LookupHost returns the addresses of a host, at least one. For a literal address it returns that. The error of a name
 // without addresses is EADDRNOTAVAIL and a *net.DNSError.
 func LookupHost(ctx context.Context, host string) ([]netip.Addr, error) {

@@ -73,8 +73,8 @@ func findInterface(near, far netip.Addr) (string, error) {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		addrs, _ := i.Addrs()
-		if near.IsValid() && !hasAddr(addrs, near) {
+		addrs, _ := hostnet.AddrsOf(&i)
+		if near.IsValid() && !slices.Contains(addrs, near.Unmap().WithZone("")) {
 			continue
 		}
 		if len(addrs) > 0 {
@@ -111,15 +111,6 @@ func (f *Flags) socketAddr(near, far netip.Addr) netip.Addr {
 		return a
 	}
 	return netip.Addr{}
-}
-
-func hasAddr(addrs []net.Addr, want netip.Addr) bool {
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == want.Unmap().WithZone("") {
-			return true
-		}
-	}
-	return false
 }
 
 // SourceOf asks the kernel for the source address of packets to dst. It sends nothing. The address is invalid if there
@@ -176,17 +167,8 @@ func addrsOf(name string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := ifi.Addrs()
-	if err != nil {
-		return nil, err
-	}
-	var addrs []netip.Addr
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsMulticast() {
-			addrs = append(addrs, p.Addr().Unmap().WithZone(""))
-		}
-	}
-	return addrs, nil
+	addrs, err := hostnet.AddrsOf(ifi)
+	return slices.DeleteFunc(addrs, netip.Addr.IsMulticast), err
 }
 
 // interfaceOf returns the interface that has an address. The loopback interface has all addresses of its
@@ -194,8 +176,8 @@ func addrsOf(name string) ([]netip.Addr, error) {
 func interfaceOf(a netip.Addr) (string, bool) {
 	all, _ := net.Interfaces()
 	for _, i := range all {
-		addrs, _ := i.Addrs()
-		if hasAddr(addrs, a) || a.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
+		addrs, _ := hostnet.AddrsOf(&i)
+		if slices.Contains(addrs, a.Unmap().WithZone("")) || a.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
 			return i.Name, true
 		}
 	}

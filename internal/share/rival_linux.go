@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/hostnet"
 )
 
 // InterfaceKey returns the key of an interface that processes share by a driver, AddrKey that
@@ -65,11 +66,9 @@ func NameRival(e *errs.Error, driver string, index int) {
 	}
 	var addrs []string
 	if ifi, err := net.InterfaceByIndex(index); err == nil {
-		list, _ := ifi.Addrs()
+		list, _ := hostnet.AddrsOf(ifi)
 		for _, a := range list {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				addrs = append(addrs, InZone(p.Addr().Unmap(), index).String())
-			}
+			addrs = append(addrs, InZone(a, index).String())
 		}
 	}
 	e.Detail = cmp.Or(rival(driver, index, addrs), e.Detail)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
+	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/link"
 )
 
@@ -24,17 +26,11 @@ func Open(c Config) (link.Port, error) {
 	if err != nil {
 		return nil, link.Fail("udp", "open", c.Interface, link.ErrNoDevice, err, "")
 	}
-	list, err := ifi.Addrs()
+	addrs, err := hostnet.AddrsOf(ifi)
 	if err != nil {
 		return nil, c.fail("open", err)
 	}
-	var addrs []netip.Addr
-	for _, a := range list {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil && !prefix.Addr().IsMulticast() {
-			addrs = append(addrs, prefix.Addr().Unmap())
-		}
-	}
-	return openPortable(c, ifi, addrs)
+	return openPortable(c, ifi, slices.DeleteFunc(addrs, netip.Addr.IsMulticast))
 }
 
 // OpenQueues opens one Port, because this system cannot distribute packets to several. It fails

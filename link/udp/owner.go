@@ -3,6 +3,9 @@ package udp
 import (
 	"net"
 	"net/netip"
+	"slices"
+
+	"github.com/goroce/roce/internal/hostnet"
 )
 
 // owner finds the interface that has an address; nil if none has.
@@ -18,11 +21,8 @@ func owner(addr netip.Addr) *net.Interface {
 		if addr.IsLoopback() && ifi.Flags&net.FlagLoopback != 0 {
 			return &ifi // the loopback interface has all addresses of 127.0.0.0/8
 		}
-		addrs, _ := ifi.Addrs()
-		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().Unmap() == addr.WithZone("") {
-				return &ifi
-			}
+		if addrs, _ := hostnet.AddrsOf(&ifi); slices.Contains(addrs, addr.WithZone("")) {
+			return &ifi
 		}
 	}
 	return nil
