@@ -329,21 +329,20 @@ func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bo
 	// The engine does not see other packets than RoCE. Random faults would change them, too, and a copy would lose the offloads
 	// that the kernel has left to do (checksum, segmentation).
 	v := fault.Verdict{Pass: true, Rule: -1}
-	if t == nil {
-		if roce {
-			v = b.engine.Handle(now, dirs[i], data, b.tag)
-		}
-		return v
+	if t != nil {
+		b.before = append(b.before[:0], data...) // the engine changes the frame in place
 	}
-	b.before = append(b.before[:0], data...) // the engine changes the frame in place
 	if roce {
 		v = b.engine.Handle(now, dirs[i], data, b.tag)
 	}
-	seq := t.arrived(dirs[i], at, b.before, &v, roce)
+	if t == nil {
+		return v
+	}
+	seq := t.arrived(i, at, b.before, &v, roce)
 	read := time.Now()
 	waited := max(read.Sub(at), 0)
 	if v.Pass {
-		b.left(dirs[i], data, arrival{seq: seq, read: read, waited: waited, faults: v.Faults &^ (fault.Of(fault.Dup) | fault.Of(fault.Pass))})
+		b.left(i, data, arrival{seq: seq, read: read, waited: waited, faults: v.Faults &^ (fault.Of(fault.Dup) | fault.Of(fault.Pass))})
 	}
 	if v.Held > 0 {
 		b.arrivals[b.tag] = arrival{seq, read, waited, v.Faults, v.Held}
@@ -351,13 +350,13 @@ func (b *bridge) decide(now mono.Time, i int, data []byte, at time.Time, roce bo
 	return v
 }
 
-// left writes a departure to the trace.
-func (b *bridge) left(dir fault.Direction, data []byte, a arrival) {
+// left writes the departure of a frame that arrived at end i to the trace.
+func (b *bridge) left(i int, data []byte, a arrival) {
 	now, why := time.Now(), ""
 	if a.faults != 0 {
 		why = a.faults.String()
 	}
-	b.cfg.Trace.left(dir, now, data, a.seq, why, a.waited+now.Sub(a.read))
+	b.cfg.Trace.left(1-i, now, data, a.seq, why, a.waited+now.Sub(a.read))
 }
 
 // release queues the frames from end i whose time has come.
@@ -368,7 +367,7 @@ func (b *bridge) release(now mono.Time, i int) {
 			continue
 		}
 		a := b.arrivals[r.Tag]
-		b.left(dirs[i], r.Data, a)
+		b.left(i, r.Data, a)
 		if a.copies--; a.copies > 0 {
 			b.arrivals[r.Tag] = a
 		} else {

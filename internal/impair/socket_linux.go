@@ -264,19 +264,17 @@ func (s *socket) message(i int) (f received, ok bool) {
 	f.head.Get(s.vnets[i][:])
 	aux := unsafe.Slice((*byte)(unsafe.Pointer(&s.aux[i])), int(m.Hdr.Controllen))
 	for len(aux) >= unix.SizeofCmsghdr {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&aux[0]))
-		size := int(h.Len)
-		if size < unix.SizeofCmsghdr || size > len(aux) {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(aux)
+		if err != nil {
 			break
 		}
-		data := aux[unix.CmsgLen(0):size]
 		switch {
 		case h.Level == unix.SOL_PACKET && h.Type == unix.PACKET_AUXDATA && len(data) >= int(unsafe.Sizeof(unix.TpacketAuxdata{})):
 			f.tag(room, (*unix.TpacketAuxdata)(unsafe.Pointer(&data[0])))
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_TIMESTAMPNS && len(data) >= int(unsafe.Sizeof(unix.Timespec{})):
 			f.at = time.Unix((*unix.Timespec)(unsafe.Pointer(&data[0])).Unix())
 		}
-		aux = aux[min(len(aux), unix.CmsgSpace(size-unix.CmsgLen(0))):]
+		aux = rest
 	}
 	return f, true
 }

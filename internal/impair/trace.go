@@ -54,31 +54,18 @@ func NewTrace(w *pcap.Writer, point Point, ends []string, rules []Rule) (*Trace,
 	return &Trace{w: w, point: point, rules: rules, dirty: true}, nil
 }
 
-// ends returns the numbers of the interfaces where frames of a direction arrive and leave.
-func ends(dir fault.Direction) (in, out int) {
-	if dir == fault.Tx {
-		return 0, 1
-	}
-	return 1, 0
-}
-
-// arrived records a frame as it arrived, and returns its sequence number. The comment is that of
-// verdict.
-func (t *Trace) arrived(dir fault.Direction, at time.Time, data []byte, v *fault.Verdict, roce bool) uint64 {
+// arrived records a frame as it arrived at an interface, 0 for A and 1 for B, and returns its sequence number. The comment
+// is that of verdict.
+func (t *Trace) arrived(iface int, at time.Time, data []byte, v *fault.Verdict, roce bool) uint64 {
 	t.seq++
 	b := append(t.text[:0], "seq="...)
 	b = strconv.AppendUint(b, t.seq, 10)
-	if dir == fault.Tx {
-		b = append(b, " a-to-b"...)
-	} else {
-		b = append(b, " b-to-a"...)
-	}
+	b = append(b, [...]string{" a-to-b", " b-to-a"}[iface]...)
 	if roce {
 		b = t.verdict(b, v)
 	}
 	t.text = b
-	in, _ := ends(dir)
-	t.write(in, pcap.In, at, data, t.seq)
+	t.write(iface, pcap.In, at, data, t.seq)
 	return t.seq
 }
 
@@ -115,9 +102,9 @@ func (t *Trace) verdict(b []byte, v *fault.Verdict) []byte {
 	return b
 }
 
-// left records a frame that leaves. of is the sequence number of its arrival. why names its faults, "" if there are none. late is the
+// left records a frame that leaves at an interface. of is the sequence number of its arrival. why names its faults, "" if there are none. late is the
 // time since the arrival.
-func (t *Trace) left(dir fault.Direction, at time.Time, data []byte, of uint64, why string, late time.Duration) {
+func (t *Trace) left(iface int, at time.Time, data []byte, of uint64, why string, late time.Duration) {
 	t.seq++
 	b := append(t.text[:0], "seq="...)
 	b = strconv.AppendUint(b, t.seq, 10)
@@ -128,8 +115,7 @@ func (t *Trace) left(dir fault.Direction, at time.Time, data []byte, of uint64, 
 		b = append(append(b, ' '), late.String()...)
 	}
 	t.text = b
-	_, out := ends(dir)
-	t.write(out, pcap.Out, at, data, of)
+	t.write(iface, pcap.Out, at, data, of)
 }
 
 func (t *Trace) write(iface int, dir pcap.Direction, at time.Time, data []byte, id uint64) {
