@@ -141,13 +141,12 @@ func (r *received) take(name *unix.RawSockaddrInet6, c *control, n int) {
 	}
 	b := c.bytes()[:min(n, controlRoom)]
 	for len(b) >= cmsgHeader {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&b[0]))
-		size := int(h.Len)
-		if size < cmsgHeader || size > len(b) {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(b)
+		if err != nil {
 			return
 		}
-		r.message(h.Level, h.Type, b[cmsgHeader:size])
-		b = b[min(unix.CmsgSpace(size-cmsgHeader), len(b)):]
+		r.message(h.Level, h.Type, data)
+		b = rest
 	}
 }
 
