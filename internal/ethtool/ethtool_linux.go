@@ -2,7 +2,6 @@
 package ethtool
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"unsafe"
@@ -82,21 +81,11 @@ func RXRing(fd int, name string) int {
 
 // Driver returns the name of the driver, or an empty string if the driver does not tell.
 func Driver(fd int, name string) string {
-	const (
-		getDriver = 0x03
-		driver    = 1      // word of struct ethtool_drvinfo: after the command,
-		words     = 32 / 4 // 32 bytes
-	)
-	value := [49]uint32{getDriver}
-	if ask(fd, name, value[:]) != 0 {
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+	if err != nil {
 		return ""
 	}
-	var b []byte
-	for _, w := range value[driver : driver+words] {
-		b = binary.NativeEndian.AppendUint32(b, w)
-	}
-	before, _, _ := bytes.Cut(b, []byte{0})
-	return string(before)
+	return unix.ByteSliceToString(info.Driver[:])
 }
 
 // DisableOffloads disables the segmentation, merging and checksum offloads of an interface in the
