@@ -3,6 +3,7 @@ package acceptor
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 
@@ -38,11 +39,6 @@ func OfPeer(err error) bool {
 	if errors.As(err, &refused) {
 		return true
 	}
-	for _, e := range []error{context.DeadlineExceeded, roce.ErrDisconnected, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
-		syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPROTO} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{context.DeadlineExceeded, roce.ErrDisconnected, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
+		syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPROTO}, func(e error) bool { return errors.Is(err, e) })
 }

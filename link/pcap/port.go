@@ -52,11 +52,11 @@ type Options struct {
 // checksum are then unknown.
 func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 	info := inner.Info()
-	lt := Ethernet
+	lt, record := Raw, frame.LayoutIP
 	switch info.Layout {
 	case frame.LayoutEthernet:
+		lt, record = Ethernet, frame.LayoutEthernet
 	case frame.LayoutIP, frame.LayoutUDP:
-		lt = Raw
 	default:
 		return nil, link.Fail("pcap", "wrap", info.Interface, link.ErrUnsupported, fmt.Errorf("driver %s has frames of unknown layout %v", info.Driver, info.Layout), "")
 	}
@@ -67,10 +67,7 @@ func Wrap(inner link.Port, w *Writer, o Options) (*Port, error) {
 			return nil, err
 		}
 	}
-	p := &Port{Port: inner, w: w, now: o.Now, seen: o.Seen, live: o.Live && w != nil, layout: info.Layout, record: frame.LayoutEthernet}
-	if lt == Raw {
-		p.record = frame.LayoutIP
-	}
+	p := &Port{Port: inner, w: w, now: o.Now, seen: o.Seen, live: o.Live && w != nil, layout: info.Layout, record: record}
 	if p.now == nil {
 		p.now = time.Now
 	}
