@@ -1,6 +1,8 @@
 package share
 
 import (
+	"slices"
+
 	"golang.org/x/net/bpf"
 
 	"github.com/goroce/roce/bth"
@@ -58,24 +60,16 @@ func takeData(slots []Slot) []bpf.Instruction {
 // particular slot.
 func takeMADs(base uint32, s Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
-	return []bpf.Instruction{
+	load := func(off uint32, size int) bpf.Instruction { return bpf.LoadIndirect{Off: base + off, Size: size} }
+	return slices.Concat([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtLen},
 		bpf.ALUOpX{Op: bpf.ALUOpSub},
 		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: base + mad + madLen, SkipTrue: 12},
-		bpf.LoadIndirect{Off: base + mad + madAttribute, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 11},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 10},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREJ, SkipTrue: 2},
-		word(base, mad+madSecondID),
-		bpf.Jump{Skip: 3},
-		word(base, mad+madSecondID),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 4, SkipFalse: 1},
-		word(base, mad+madFirstID),
+	}, loadID(load, 3, 3), []bpf.Instruction{
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: Slots - 1},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(s), SkipTrue: 1},
 		reject,
-	}
+	})
 }
 
 // Queue returns the program that chooses the queue of a process for a packet; the process

@@ -157,6 +157,25 @@ func addresseeOf(mad []byte) addressee {
 	return addressee{by: bySlot, slot: Slot(id % Slots)}
 }
 
+// loadID returns the part of a program that loads the communication ID by which [addresseeOf] finds the slot of a
+// management datagram. load loads a field behind the BTH. For a request the program continues service instructions behind
+// the end of the part, for a REJ without a communication ID nothing instructions behind it.
+func loadID(load func(off uint32, size int) bpf.Instruction, service, nothing uint8) []bpf.Instruction {
+	const mad = bth.BTHLen + bth.DETHLen
+	return []bpf.Instruction{
+		load(mad+madAttribute, 2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 8 + service},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 7 + service},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREJ, SkipTrue: 2},
+		load(mad+madSecondID, 4),
+		bpf.Jump{Skip: 3},
+		load(mad+madSecondID, 4),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1 + nothing, SkipFalse: 1},
+		load(mad+madFirstID, 4),
+	}
+}
+
 // MaxRules is the number of services that a program distinguishes. Requests for further
 // services go to the keeper, which passes them on.
 const MaxRules = 500
@@ -169,7 +188,8 @@ const MaxRules = 500
 func Program(services []Service, keeper Slot) []bpf.Instruction {
 	const mad = bth.BTHLen + bth.DETHLen
 	type ins = bpf.Instruction
-	word := func(off uint32) ins { return bpf.LoadAbsolute{Off: off, Size: 4} }
+	load := func(off uint32, size int) ins { return bpf.LoadAbsolute{Off: off, Size: size} }
+	word := func(off uint32) ins { return load(off, 4) }
 	dataOf := func(s Slot) ins { return bpf.RetConstant{Val: 2 * uint32(s)} }
 	madsOf := func(s Slot) ins { return bpf.RetConstant{Val: 2*uint32(s) + 1} }
 	// slot computes the index of the slot's socket from a number in the
@@ -183,25 +203,14 @@ func Program(services []Service, keeper Slot) []bpf.Instruction {
 		slot[0], slot[1],
 		bpf.RetA{},
 		dataOf(0), // multicast, which the kernel gives to all sockets anyway
-		bpf.LoadAbsolute{Off: mad + madAttribute, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREQ, SkipTrue: 13},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREQ, SkipTrue: 12},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrSIDRREP, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: attrREJ, SkipTrue: 2},
-		word(mad + madSecondID),
-		bpf.Jump{Skip: 3},
-		word(mad + madSecondID),
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5, SkipFalse: 1},
-		word(mad + madFirstID),
+	}
+	p = append(p, loadID(load, 5, 4)...)
+	p = append(p,
 		slot[0], slot[1],
 		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: 1},
 		bpf.RetA{},
-		madsOf(keeper), // a REJ without a communication ID
-	}
-	if len(services) > MaxRules {
-		services = services[:MaxRules]
-	}
-	for _, s := range services {
+		madsOf(keeper)) // a REJ without a communication ID
+	for _, s := range services[:min(len(services), MaxRules)] {
 		p = append(p,
 			word(mad+madService+4),
 			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(s.ID), SkipTrue: 3},
