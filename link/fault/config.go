@@ -23,11 +23,14 @@ const (
 var directionNames = [...]string{Tx: "tx", Rx: "rx", Both: "both"}
 
 // String returns "tx", "rx" or "both".
-func (d Direction) String() string {
-	if d > 0 && d <= Both {
-		return directionNames[d]
+func (d Direction) String() string { return nameOf("Direction", directionNames[:], d) }
+
+// nameOf returns the name of a value, or its type and number if it has none.
+func nameOf[T ~uint8](typ string, names []string, v T) string {
+	if int(v) < len(names) && names[v] != "" {
+		return names[v]
 	}
-	return fmt.Sprintf("Direction(%d)", uint8(d))
+	return fmt.Sprintf("%s(%d)", typ, uint8(v))
 }
 
 // Rates are the probabilities, 0 to 1, of each fault for a packet. The faults

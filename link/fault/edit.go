@@ -26,12 +26,7 @@ const (
 var icrcNames = [...]string{ICRCDefault: "default", ICRCWrong: "wrong", ICRCRight: "right"}
 
 // String returns "wrong" or "right".
-func (i ICRC) String() string {
-	if int(i) < len(icrcNames) {
-		return icrcNames[i]
-	}
-	return fmt.Sprintf("ICRC(%d)", uint8(i))
-}
+func (i ICRC) String() string { return nameOf("ICRC", icrcNames[:], i) }
 
 // ParseICRC is the inverse of String.
 func ParseICRC(s string) (ICRC, error) {

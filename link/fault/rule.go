@@ -39,12 +39,7 @@ func ParseAction(name string) (Action, bool) {
 }
 
 // String returns the name used in flags.
-func (a Action) String() string {
-	if int(a) < len(actionNames) && actionNames[a] != "" {
-		return actionNames[a]
-	}
-	return fmt.Sprintf("Action(%d)", uint8(a))
-}
+func (a Action) String() string { return nameOf("Action", actionNames[:], a) }
 
 // Opt is a value that may be absent; [Is] makes one that is present.
 type Opt[T comparable] struct {
