@@ -215,12 +215,12 @@ func (p *Port) listen(take kind, screen *driver.Screened) error {
 
 // setOptions sets the socket's options, and adds notes for missing ones.
 func (p *Port) setOptions() error {
-	set := func(opt, v int) error { return unix.SetsockoptInt(p.FD, unix.SOL_PACKET, opt, v) }
+	set := func(opt int) error { return unix.SetsockoptInt(p.FD, unix.SOL_PACKET, opt, 1) }
 
-	if err := set(unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+	if err := set(unix.PACKET_IGNORE_OUTGOING); err != nil {
 		return p.FailStep("PACKET_IGNORE_OUTGOING (Linux 4.20)", err)
 	}
-	if err := set(unix.PACKET_VNET_HDR, 1); err == nil {
+	if err := set(unix.PACKET_VNET_HDR); err == nil {
 		p.tx.vnet, p.rx.vnet = true, true
 		p.tx.gso = !p.cfg.NoGSO
 	} else {
@@ -229,12 +229,12 @@ func (p *Port) setOptions() error {
 	// Control messages tell the VLAN tag, and what the virtio_net_hdr tells about the checksum, too. Without a VLAN the
 	// tag has a priority at most, which nobody needs.
 	if p.rx.aux = p.cfg.VLAN != 0 || !p.rx.vnet; p.rx.aux {
-		if err := set(unix.PACKET_AUXDATA, 1); err != nil {
+		if err := set(unix.PACKET_AUXDATA); err != nil {
 			return p.FailStep("PACKET_AUXDATA", err)
 		}
 	}
 	if !p.cfg.Qdisc {
-		if err := set(unix.PACKET_QDISC_BYPASS, 1); err == nil {
+		if err := set(unix.PACKET_QDISC_BYPASS); err == nil {
 			p.tx.bypass.Store(true)
 		} else {
 			p.Notef("sending through the qdisc: PACKET_QDISC_BYPASS: %v", err)

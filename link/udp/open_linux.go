@@ -202,11 +202,7 @@ func (p *Port) setUpMADs(first *Port) (at unix.Sockaddr, err error) {
 	if p.v6 != first.v6 {
 		return nil, p.FailStep("socket", unix.EAFNOSUPPORT)
 	}
-	p.tie(ifi)
-	if err := p.setOptions(ifi); err != nil {
-		return nil, err
-	}
-	if err := p.noGroups(); err != nil {
+	if err := p.configure(ifi, false); err != nil {
 		return nil, err
 	}
 	p.Desc.Index = first.Desc.Index
@@ -245,14 +241,8 @@ func (p *Port) setUp(k int) error {
 	if err := p.socket(); err != nil {
 		return err
 	}
-	p.tie(ifi)
-	if err := p.setOptions(ifi); err != nil {
+	if err := p.configure(ifi, k == 0); err != nil {
 		return err
-	}
-	if k > 0 {
-		if err := p.noGroups(); err != nil {
-			return err
-		}
 	}
 	if err := p.bind(ifi, k); err != nil {
 		return err
@@ -276,6 +266,15 @@ func (p *Port) start(ifi *net.Interface) (err error) {
 	}
 	p.tx.init(p.Desc.MTU)
 	return nil
+}
+
+// configure ties the socket to the interface and sets its options. groups: it receives packets to groups.
+func (p *Port) configure(ifi *net.Interface, groups bool) error {
+	p.tie(ifi)
+	if err := p.setOptions(ifi); err != nil || groups {
+		return err
+	}
+	return p.noGroups()
 }
 
 // tie binds the socket to the interface, if packets must not use others.

@@ -77,11 +77,7 @@ func (p *Port) openSilent(ifi *net.Interface, k int) error {
 	if err := sockfilter.Attach(p.FD, sockfilter.RejectAll); err != nil {
 		return p.FailStep("attach filter", err)
 	}
-	p.tie(ifi)
-	if err := p.setOptions(ifi); err != nil {
-		return err
-	}
-	if err := p.noGroups(); err != nil {
+	if err := p.configure(ifi, false); err != nil {
 		return err
 	}
 	return p.bind(ifi, k)
