@@ -38,12 +38,7 @@ type Port struct {
 }
 
 // Owner implements [share.Owned].
-func (p *Port) Owner() share.Teller {
-	if p.card.owner == nil {
-		return nil
-	}
-	return p.card.owner
-}
+func (p *Port) Owner() share.Teller { return p.card.owner.Teller() }
 
 // Info implements link.Port.
 func (p *Port) Info() link.Info {

@@ -51,6 +51,14 @@ func Occupy(key string) (*Owner, error) {
 	return o, nil
 }
 
+// Teller returns the Owner for [Owned]: nil if there is none.
+func (o *Owner) Teller() Teller {
+	if o == nil {
+		return nil // not a nil *Owner in an interface
+	}
+	return o
+}
+
 // OnReport implements [Teller].
 func (o *Owner) OnReport(f func(detail bool) Report) {
 	o.mu.Lock()

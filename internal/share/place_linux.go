@@ -66,6 +66,14 @@ const (
 	restTime   = 70 * time.Second // the rest time of a queue pair number: see package nic
 )
 
+// Shared returns the Place for [Sharer]: nil if there is none.
+func (p *Place) Shared() Shared {
+	if p == nil {
+		return nil // not a nil *Place in an interface
+	}
+	return p
+}
+
 // Slots implements [Shared].
 func (p *Place) Slots() []Slot { return p.slots }
 

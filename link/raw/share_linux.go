@@ -52,20 +52,10 @@ func (p *Port) enter() (err error) {
 }
 
 // Shared implements [share.Sharer].
-func (p *Port) Shared() share.Shared {
-	if p.place == nil {
-		return nil
-	}
-	return p.place
-}
+func (p *Port) Shared() share.Shared { return p.place.Shared() }
 
 // Owner implements [share.Owned].
-func (p *Port) Owner() share.Teller {
-	if p.owner == nil {
-		return nil
-	}
-	return p.owner
-}
+func (p *Port) Owner() share.Teller { return p.owner.Teller() }
 
 // claim returns the configuration for claiming the UDP port.
 func (c *Config) claim() claim.Config {

@@ -95,20 +95,10 @@ func (p *Port) Close() error {
 }
 
 // Owner implements [share.Owned].
-func (p *Port) Owner() share.Teller {
-	if p.owner == nil {
-		return nil
-	}
-	return p.owner
-}
+func (p *Port) Owner() share.Teller { return p.owner.Teller() }
 
 // Shared implements [share.Sharer].
-func (p *Port) Shared() share.Shared {
-	if p.place == nil {
-		return nil
-	}
-	return p.place
-}
+func (p *Port) Shared() share.Shared { return p.place.Shared() }
 
 // countDrops adds the socket's count of datagrams for which the receive buffer
 // was full (or with a wrong UDP checksum, which is rare).
