@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/goroce/roce/internal/sockfilter"
 )
 
 // most is the maximum number of descriptors of a tested object.
@@ -121,7 +123,7 @@ type Call struct {
 }
 
 // Calls calls open once for each of the calls, on a thread in which that call fails. If open fails, it must leave no
-// descriptor open; otherwise Close must leave none. in, if it is set, prepares the thread.
+// descriptor open; otherwise Close must leave none. in prepares the thread.
 func Calls(t testing.TB, calls []Call, in func(func()), open func() (io.Closer, error)) (failed map[string]error) {
 	t.Helper()
 	failed = make(map[string]error)
@@ -212,19 +214,14 @@ func deny(c Call) error {
 		}
 	}
 	ins = append(ins, bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(c.Errno)})
-	var code []unix.SockFilter
-	for _, i := range ins {
-		r, err := i.Assemble()
-		if err != nil {
-			return err
-		}
-		code = append(code, unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K})
+	prog, err := sockfilter.Assemble(ins)
+	if err != nil {
+		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(prog)))
 	if errno != 0 {
 		return errno
 	}

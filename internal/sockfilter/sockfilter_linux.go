@@ -19,12 +19,21 @@ var RejectAll = []bpf.Instruction{bpf.RetConstant{Val: 0}}
 
 // Set passes a program to a socket option that takes one.
 func Set(fd, level, option int, program []bpf.Instruction) error {
-	code, err := bpf.Assemble(program)
+	p, err := Assemble(program)
 	if err != nil {
 		return err
 	}
-	return unix.SetsockoptSockFprog(fd, level, option, &unix.SockFprog{
+	return unix.SetsockoptSockFprog(fd, level, option, p)
+}
+
+// Assemble returns a program in the form that the kernel takes.
+func Assemble(program []bpf.Instruction) (*unix.SockFprog, error) {
+	code, err := bpf.Assemble(program)
+	if err != nil {
+		return nil, err
+	}
+	return &unix.SockFprog{
 		Len:    uint16(len(code)),
 		Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0])), // the same struct by another name
-	})
+	}, nil
 }
