@@ -453,8 +453,11 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 	if err := p.set(list); err != nil {
 		return err
 	}
-	if ifi != nil {
-		p.multicastFrom(ifi)
+	if ifi != nil { // datagrams to groups leave by the interface
+		if p.v6 {
+			unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, ifi.Index)
+		}
+		unix.SetsockoptIPMreqn(p.FD, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(ifi.Index)})
 	}
 	if !p.cfg.NoGRO {
 		err := unix.SetsockoptInt(p.FD, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
@@ -471,14 +474,6 @@ func (p *Port) setOptions(ifi *net.Interface) error {
 		}
 	}
 	return p.SetBuffers(p.cfg.RxBuffer, p.cfg.TxBuffer)
-}
-
-// multicastFrom selects the interface for datagrams to groups.
-func (p *Port) multicastFrom(ifi *net.Interface) {
-	if p.v6 {
-		unix.SetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, ifi.Index)
-	}
-	unix.SetsockoptIPMreqn(p.FD, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(ifi.Index)})
 }
 
 // steering chooses one of n sockets for a packet, which begins with the BTH: the

@@ -58,7 +58,9 @@ func (m *medium) Open() (files []int, notes []string, err error) {
 			files = append(files, p.FD)
 		}
 		if err != nil {
-			closeAll(files)
+			for _, fd := range files {
+				unix.Close(fd)
+			}
 			return nil, nil, err
 		}
 		if k == 0 && p.cfg.tied {
@@ -257,10 +259,4 @@ func (p *Port) adoptMADs(first *Port, fd int) error {
 	p.rx.init(madqueue.Most)
 	p.Desc.Index = first.Desc.Index
 	return nil
-}
-
-func closeAll(files []int) {
-	for _, fd := range files {
-		unix.Close(fd)
-	}
 }

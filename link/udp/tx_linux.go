@@ -124,7 +124,14 @@ func (p *Port) Begin(path *frame.Path, n int) (body []byte, crc bth.CRC, ok bool
 	if path != t.path || t.stale {
 		p.turn(path)
 	}
-	if t.lost = p.fate(path, n); t.lost != nil {
+	t.lost = nil
+	switch {
+	case t.bad:
+		t.lost = &p.Count.TxErrors
+	case n > bodyOf(t.mtu, path):
+		t.lost = &p.Count.TxOversize
+	}
+	if t.lost != nil {
 		if len(t.scratch) < n {
 			t.scratch = make([]byte, n)
 		}
@@ -171,18 +178,6 @@ func (p *Port) turn(path *frame.Path) {
 	if before != t.dest {
 		t.open, t.spread = false, share.Spread{}
 	}
-}
-
-// fate returns the counter for a packet that cannot be sent, or nil if it
-// can.
-func (p *Port) fate(path *frame.Path, n int) *atomic.Uint64 {
-	switch {
-	case p.tx.bad:
-		return &p.Count.TxErrors
-	case n > bodyOf(p.tx.mtu, path):
-		return &p.Count.TxOversize
-	}
-	return nil
 }
 
 // Lent implements link.Port.
