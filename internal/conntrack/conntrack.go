@@ -189,7 +189,7 @@ func (t *Table) add(now mono.Time, w direction) *flow {
 	f := &flow{direction: w}
 	t.begin(now, f, nil)
 	if len(t.open) == maxOpen {
-		t.open = append(t.open[:0], t.open[1:]...)
+		t.open = slices.Delete(t.open, 0, 1)
 	}
 	t.open = append(t.open, f)
 	return f
@@ -266,14 +266,10 @@ func (t *Table) pair(f *flow, src, dst bth.GID, psn bth.PSN) {
 		}
 		t.live.Remove(&other.Entry)
 		q.peer, f.peer, q.conn, f.conn, c.flows = f, q, c, c, [2]*flow{f, q}
-		t.prune()
+		// Remove the flows whose opposite direction is known, and the forgotten ones.
+		t.open = slices.DeleteFunc(t.open, func(f *flow) bool { return f.peer != nil || f.conn == nil })
 		return
 	}
-}
-
-// prune removes from open the flows whose opposite direction is known, and the forgotten ones.
-func (t *Table) prune() {
-	t.open = slices.DeleteFunc(t.open, func(f *flow) bool { return f.peer != nil || f.conn == nil })
 }
 
 // manage handles a management datagram. The DREQ already ends a connection, so manage ignores the DREP.

@@ -44,7 +44,7 @@ func List(detail bool) ([]Address, error) {
 	for _, name := range names {
 		key, exclusive := strings.CutPrefix(name, ownerPrefix)
 		if exclusive {
-			key = ownedKey(key)
+			key, _, _ = strings.Cut(key, "+") // behind it is the number of a further owner
 		} else {
 			key = strings.TrimPrefix(name, namePrefix)
 		}

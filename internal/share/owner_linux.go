@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -119,10 +118,4 @@ func (o *Owner) answer(l *line) {
 	}
 	limitAll(members, m.Detail)
 	l.send(message{Op: opList, Seq: m.Seq, Members: members})
-}
-
-// ownedKey returns the key in the name of an owner's socket.
-func ownedKey(name string) string {
-	key, _, _ := strings.Cut(name, "+")
-	return key
 }
