@@ -41,7 +41,7 @@ func (s *Shard) run() {
 			return
 		}
 		if woke {
-			runtime.Gosched() // the goroutines that we woke post now; then we send
+			sched.Gosched() // the goroutines that we woke post now; then we send
 		}
 		before := now
 		now = s.nic.Now()
@@ -59,7 +59,7 @@ func (s *Shard) run() {
 		}
 		if now.Sub(last) < spin && now != before { // do not wait for a clock that stands still
 			if !crowded {
-				runtime.Gosched() // goroutines that we woke run now
+				sched.Gosched() // goroutines that we woke run now
 			}
 			if !sched.OneProcessor && offers.allows(now) {
 				sched.Yield()

@@ -107,7 +107,7 @@ func (s *Shard) spin(ctx context.Context, q *cq.CQ, done <-chan struct{}) spun {
 	threads := runtime.GOMAXPROCS(0)
 	alone, crowded := threads == 1, threads > runtime.NumCPU()
 	if !crowded {
-		runtime.Gosched() // goroutines that the program has woken since the last wait
+		sched.Gosched() // goroutines that the program has woken since the last wait
 	}
 	begin := n.Now()
 	last := begin
@@ -130,7 +130,7 @@ func (s *Shard) spin(ctx context.Context, q *cq.CQ, done <-chan struct{}) spun {
 		sched.Yield()
 		e.offers.yielded(now, n.Now())
 		if alone || polls%eagerPolls == 0 && !crowded {
-			runtime.Gosched()
+			sched.Gosched()
 		}
 	}
 }

@@ -200,6 +200,7 @@ func (n *NIC) Done() <-chan struct{} { return n.done }
 
 // Progress does pending work and reports whether there was any.
 func (n *NIC) Progress() bool {
+	n.shards[0].letOthersRun(n.Now())
 	busy := false
 	for _, s := range n.shards {
 		k, _ := s.progress()

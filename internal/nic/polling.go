@@ -144,6 +144,7 @@ func (s *Shard) PollEmpty(q *cq.CQ) {
 	if last := p.last.Swap(int64(now)); now.Sub(mono.Time(last)) >= pollGap {
 		p.polls.Store(0)
 	}
+	now = s.letOthersRun(now)
 	if s.collecting != nil {
 		s.collecting.Until.Store(int64(now.Add(pollGap)))
 	}

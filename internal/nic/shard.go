@@ -74,7 +74,7 @@ type Shard struct {
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
 	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{limit: mono.Never},
-		polling: polling{handed: mono.Never}, vain: vain{one: sched.OneProcessor}}
+		polling: polling{handed: mono.Never}, vain: vain{one: sched.OneProcessor || sched.OneThread()}}
 	s.vain.most.Store(vainPolls)
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {
@@ -143,6 +143,7 @@ func (s *Shard) progress() (n int, open bool) {
 // Poll is progress for an empty completion queue. On a lazy NIC it sends nothing if the
 // queue then has completions.
 func (s *Shard) Poll(q *cq.CQ) {
+	s.letOthersRun(s.nic.Now())
 	s.mu.Lock()
 	if s.nic.stopped {
 		s.mu.Unlock()

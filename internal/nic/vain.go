@@ -18,6 +18,9 @@ import (
 // On a machine with one processor a peer on the same machine can answer only while the program does not run: polls
 // between a request and a yield are in vain. So if a poll right after a yield finds work, the program yields after
 // half as many polls the next time, otherwise after twice as many.
+//
+// If only one goroutine of the program runs at a time (GOMAXPROCS is 1), the peer may be in the program itself, and goroutines
+// that it needs cannot run while it polls. So it yields to them, too, and lets those run that wait for descriptors.
 
 const (
 	// vainPolls is the number of polls without success, in a row, after which a program yields its
@@ -40,6 +43,12 @@ const (
 	// most, which is shorter than pollGap even if the kernel's timer is late.
 	napPolls = 16
 	napTime  = 150 * time.Microsecond
+
+	// If only one goroutine of the program runs at a time, one that polls lets the others run every letRunGap. If they then run for
+	// longer than letRunLong, they compute, and it polls as long, letRunMost at most, before it lets them run again.
+	letRunGap  = 200 * time.Microsecond
+	letRunLong = time.Millisecond
+	letRunMost = 20 * time.Millisecond
 )
 
 // vain is a shard's record of polls that found nothing.
@@ -51,10 +60,22 @@ type vain struct {
 	length atomic.Int64  // time.Duration of the present sharing period
 	most   atomic.Uint32 // polls before a yield; fewer than vainPolls only with one processor
 
-	// Used with one processor.
+	// Used with one processor or one thread.
 	one   bool
 	asked atomic.Bool // the last poll has yielded, and the peer may have run
 }
+
+// letting records when programs that poll let other goroutines run. All devices of the process share its only thread, so they share
+// this, too.
+var letting struct {
+	next  atomic.Int64 // processTime when a poll lets them run
+	keeps atomic.Int64 // processTime before which no poll does
+}
+
+var processStart = time.Now()
+
+// processTime converts a time of the NIC to one that is the same for all devices of the process.
+func (n *NIC) processTime(t mono.Time) int64 { return int64(n.epoch.Sub(processStart)) + int64(t) }
 
 // polled records a poll of a program, and whether it found work. No lock is held.
 func (s *Shard) polled(found bool) {
@@ -86,17 +107,64 @@ func (s *Shard) polled(found bool) {
 			v.next.Store(polls + v.most.Load())
 		}
 		if polls%napPolls == 0 {
+			s.gosched(now) // the nap keeps the thread
 			s.nap()
 		}
 	case yields:
+		began := now
+		now = s.gosched(now)
 		sched.Yield()
-		after := s.nic.Now()
-		s.polling.last.Store(int64(after)) // the program still polls
-		v.looked.Store(int64(after))
+		after := s.stillPolls()
 		v.yielded(now, after)
-		v.askedFor(after.Sub(now))
+		v.askedFor(after.Sub(began))
 		v.next.Store(polls + v.most.Load())
 	}
+}
+
+// stillPolls records that the program has polled until now, and returns the present time.
+func (s *Shard) stillPolls() mono.Time {
+	now := s.nic.Now()
+	s.polling.last.Store(int64(now))
+	s.vain.looked.Store(int64(now))
+	return now
+}
+
+// letOthersRun lets other goroutines of the program run, if only one goroutine runs at a time and the others could not run for
+// some time. It returns the time afterwards. The program has found a queue empty; no lock is held.
+func (s *Shard) letOthersRun(now mono.Time) mono.Time {
+	at := s.nic.processTime(now)
+	if at < letting.next.Load() {
+		return now
+	}
+	letting.next.Store(at + int64(letRunGap))
+	if !sched.OneThread() {
+		return now
+	}
+	now = s.letRun(now, sched.LetRun)
+	letting.next.Store(s.nic.processTime(now.Add(letRunGap)))
+	return now
+}
+
+// gosched lets other goroutines that can run do so, if only one runs at a time. It returns the time afterwards.
+func (s *Shard) gosched(now mono.Time) mono.Time {
+	if !sched.OneThread() {
+		return now
+	}
+	return s.letRun(now, sched.Gosched)
+}
+
+// letRun calls yield, which lets other goroutines run. If they have run for long the last time, the caller first polls as long. It
+// returns the time afterwards.
+func (s *Shard) letRun(now mono.Time, yield func()) mono.Time {
+	if s.nic.processTime(now) < letting.keeps.Load() {
+		return now
+	}
+	yield()
+	after := s.stillPolls()
+	if took := after.Sub(now); took > letRunLong {
+		letting.keeps.Store(s.nic.processTime(after.Add(min(took, letRunMost))))
+	}
+	return after
 }
 
 // askedFor records a yield of the only processor, for a time. After a long one other programs need the processor, and the

@@ -2,10 +2,10 @@ package nic
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/sched"
 )
 
 // A caller that waits on a polled NIC polls this often before it sleeps, and yields to
@@ -27,7 +27,7 @@ func (n *NIC) SpinFor(condition func() bool) bool {
 		}
 		n.Progress()
 		if i%pollYield == pollYield-1 {
-			runtime.Gosched()
+			sched.Gosched()
 		}
 	}
 	return false

@@ -1,0 +1,93 @@
+package sched
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func oneThread(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	if !OneThread() {
+		t.Error("GOMAXPROCS is 1, but more than one goroutine may run")
+	}
+}
+
+// TestLetRun: a call of LetRun lets a goroutine run whose descriptor is readable, also if another goroutine calls Gosched in a loop.
+func TestLetRun(t *testing.T) {
+	oneThread(t)
+	for _, others := range []int{0, 1, 3} {
+		var stop atomic.Bool
+		var wg sync.WaitGroup
+		for range others {
+			wg.Go(func() {
+				for !stop.Load() {
+					Gosched()
+				}
+			})
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reads atomic.Int32
+		wg.Go(func() {
+			for b := make([]byte, 1); ; reads.Add(1) {
+				if _, err := r.Read(b); err != nil {
+					return
+				}
+			}
+		})
+		const rounds = 100
+		calls := 0
+		for i := range int32(rounds) {
+			for range 3 {
+				runtime.Gosched() // the reader waits
+			}
+			if _, err := w.Write([]byte{0}); err != nil {
+				t.Fatal(err)
+			}
+			for reads.Load() == i {
+				LetRun()
+				calls++
+			}
+		}
+		if calls > 3*rounds {
+			t.Errorf("beside %d other goroutines: a reader runs after %d calls, want one or two", others, calls/rounds)
+		}
+		stop.Store(true)
+		w.Close()
+		wg.Wait()
+		r.Close()
+	}
+}
+
+// TestLetRunTogether: goroutines that call LetRun and Gosched at the same time all continue.
+func TestLetRunTogether(t *testing.T) {
+	for _, threads := range []int{1, 4} {
+		before := runtime.GOMAXPROCS(threads)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for j := range 500 {
+					if (i+j)%3 == 0 {
+						LetRun()
+					} else {
+						Gosched()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		runtime.GOMAXPROCS(before)
+	}
+}
+
+func TestLetRunAllocates(t *testing.T) {
+	if n := testing.AllocsPerRun(100, LetRun); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

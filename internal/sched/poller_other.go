@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sched
+
+func waitForPoller() bool { return false }
+func joinWait() bool      { return false }
