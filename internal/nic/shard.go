@@ -74,7 +74,7 @@ type Shard struct {
 
 func newShard(n *NIC, index int, p link.Port) *Shard {
 	s := &Shard{nic: n, index: index, port: p, repair: qp.NewRepair(n.recovery), qp1: qp1State{deadline: mono.Never}, gather: gather{limit: mono.Never},
-		polling: polling{handed: mono.Never}, vain: vain{one: sched.OneProcessor || sched.OneThread()}}
+		polling: polling{handed: mono.Never}, vain: vain{one: sched.OneProcessor || sched.OneThread(), yield: sched.Yield}}
 	s.vain.most.Store(vainPolls)
 	s.sink = s
 	if l, ok := p.(link.Lender); ok {

@@ -17,7 +17,8 @@ import (
 //
 // On a machine with one processor a peer on the same machine can answer only while the program does not run: polls
 // between a request and a yield are in vain. So if a poll right after a yield finds work, the program yields after
-// half as many polls the next time, otherwise after twice as many.
+// half as many polls the next time, otherwise after twice as many. If several threads poll, one may find work while another one
+// yields: this counts, too.
 //
 // If only one goroutine of the program runs at a time (GOMAXPROCS is 1), the peer may be in the program itself, and goroutines
 // that it needs cannot run while it polls. So it yields to them, too, and lets those run that wait for descriptors.
@@ -59,10 +60,12 @@ type vain struct {
 	shared atomic.Int64  // mono.Time: the processor counts as shared until then
 	length atomic.Int64  // time.Duration of the present sharing period
 	most   atomic.Uint32 // polls before a yield; fewer than vainPolls only with one processor
+	yield  func()        // sched.Yield, or that of a test
 
 	// Used with one processor or one thread.
 	one   bool
-	asked atomic.Bool // the last poll has yielded, and the peer may have run
+	asked atomic.Bool   // the last poll has yielded, and the peer may have run
+	finds atomic.Uint32 // polls that found work
 }
 
 // letting records when programs that poll let other goroutines run. All devices of the process share its only thread, so they share
@@ -87,13 +90,17 @@ func (s *Shard) polled(found bool) {
 		if v.polls.Load() != 0 {
 			v.polls.Store(0)
 		}
+		if v.one {
+			v.finds.Add(1)
+		}
 		return
 	}
 	polls := v.polls.Add(1)
 	if most := v.most.Load(); polls == 1 && v.next.Load() != most { // a store takes longer
 		v.next.Store(most)
 	}
-	yields := polls >= v.next.Load()
+	// It yields at poll next, and also if next is far away: another thread has begun a new row of polls meanwhile.
+	yields := v.next.Load()-polls-1 >= vainPolls
 	if polls%napPolls != 0 && !yields {
 		return
 	}
@@ -111,12 +118,12 @@ func (s *Shard) polled(found bool) {
 			s.nap()
 		}
 	case yields:
-		began := now
+		began, finds := now, v.finds.Load()
 		now = s.gosched(now)
-		sched.Yield()
+		v.yield()
 		after := s.stillPolls()
 		v.yielded(now, after)
-		v.askedFor(after.Sub(began))
+		v.askedFor(after.Sub(began), v.finds.Load() != finds)
 		v.next.Store(polls + v.most.Load())
 	}
 }
@@ -167,19 +174,22 @@ func (s *Shard) letRun(now mono.Time, yield func()) mono.Time {
 	return after
 }
 
-// askedFor records a yield of the only processor, for a time. After a long one other programs need the processor, and the
-// next poll does not say whether the peer does.
-func (v *vain) askedFor(d time.Duration) {
-	if !v.one {
-		return
-	}
-	v.asked.Store(d < sharedTurn)
-	if d >= sharedTurn {
+// askedFor records a yield of the only processor, for a time, and whether another thread has found work meanwhile. After a long yield other
+// programs need the processor, and the next poll does not say whether the peer does.
+func (v *vain) askedFor(d time.Duration, found bool) {
+	switch {
+	case !v.one:
+	case d >= sharedTurn:
+		v.asked.Store(false)
 		v.most.Store(vainPolls)
+	case found:
+		v.answered(true)
+	default:
+		v.asked.Store(true)
 	}
 }
 
-// answered records whether the poll after a short yield found work.
+// answered records whether a poll after a short yield, or during it, found work.
 func (v *vain) answered(found bool) {
 	v.asked.Store(false)
 	if found {

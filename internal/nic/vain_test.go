@@ -62,7 +62,7 @@ func TestTurns(t *testing.T) {
 		s := newShard(&NIC{polled: true, epoch: time.Now()}, 0, new(sleepPort))
 		s.vain.one = test.one
 		for i, y := range test.yields {
-			s.vain.askedFor(y.took)
+			s.vain.askedFor(y.took, false)
 			s.polled(y.found)
 			if y.most > 1 { // otherwise this poll yields, too
 				s.polled(!y.found) // only the first poll counts
@@ -113,6 +113,91 @@ func TestYieldsAfter(t *testing.T) {
 				t.Errorf("%d naps in %d polls in vain on a shared processor, want 2", len(p.naps), 2*napPolls)
 			}
 		}
+	}
+}
+
+// yielder polls a shard without success. in runs during each yield: other threads have the processor then.
+type yielder struct {
+	s      *Shard
+	yields int
+	in     func()
+}
+
+func newYielder(one bool) *yielder {
+	n := &NIC{polled: true, driver: make(chan struct{}, 1), epoch: time.Now().Add(-time.Hour)}
+	y := &yielder{s: newShard(n, 0, new(sleepPort)), in: func() {}}
+	n.shards = []*Shard{y.s}
+	y.s.vain.one = one
+	y.s.vain.yield = func() { y.yields++; y.in() }
+	return y
+}
+
+// poll polls until the shard yields, and returns the number of polls.
+func (y *yielder) poll() (polls int) {
+	for before := y.yields; y.yields == before; polls++ {
+		y.s.vain.shared.Store(0) // whatever this machine does meanwhile
+		y.s.vain.looked.Store(int64(y.s.nic.Now()))
+		y.s.polled(false)
+	}
+	return polls
+}
+
+// Two threads poll queues of a shard on one processor. One of them gets an answer during each yield of the other one, which gets none. So they
+// yield early.
+func TestYieldsOfTwo(t *testing.T) {
+	y := newYielder(true)
+	y.in = func() { y.s.polled(true) }
+	for range 40 {
+		y.poll()
+	}
+	if polls := y.poll(); polls > 4 {
+		t.Errorf("a thread yields after %d polls although the peer answers the other one during each yield", polls)
+	}
+	y.in = func() {}
+	for range 40 {
+		y.poll()
+	}
+	if polls := y.poll(); polls != vainPolls {
+		t.Errorf("a thread yields after %d polls although the peer answers none, want %d", polls, vainPolls)
+	}
+}
+
+// A thread that has polled in vain for long yields, and another one has success meanwhile. The next yield is not late.
+func TestYieldsAfterSuccessOfAnother(t *testing.T) {
+	for _, one := range []bool{false, true} {
+		y := newYielder(one)
+		for range 100 {
+			y.poll()
+		}
+		y.in = func() {
+			y.s.polled(true)
+			y.s.polled(false)
+		}
+		y.poll()
+		y.in = func() {}
+		if polls := y.poll(); polls > vainPolls {
+			t.Errorf("one processor %v: the next yield comes after %d polls, want at most %d", one, polls, vainPolls)
+		}
+	}
+}
+
+// The time of a yield is no gap between polls, so the program still counts as polling.
+func TestYieldIsNoGap(t *testing.T) {
+	y := newYielder(false)
+	n := y.s.nic
+	var after mono.Time
+	y.in = func() {
+		n.epoch = n.epoch.Add(-time.Minute)
+		after = n.Now()
+	}
+	y.s.polling.polls.Store(pollsInRow)
+	y.s.polling.last.Store(int64(n.Now()))
+	y.poll()
+	if last := mono.Time(y.s.polling.last.Load()); last < after || !y.s.polledAt(after) {
+		t.Errorf("the yield ended at %v, the last poll was at %v", after, last)
+	}
+	if looked := mono.Time(y.s.vain.looked.Load()); looked < after {
+		t.Errorf("the yield counts as a standstill: it ended at %v, and the last look was at %v", after, looked)
 	}
 }
 
