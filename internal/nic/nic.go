@@ -80,7 +80,7 @@ type NIC struct {
 
 	// One waiting caller at a time drives a polled NIC; see Wait.
 	driver  chan struct{}
-	napping atomic.Bool
+	napping atomic.Pointer[Shard] // at whose port it sleeps; nil: it does not
 }
 
 // EventType is an asynchronous event of the NIC, with the values of enum ibv_event_type.

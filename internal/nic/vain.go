@@ -226,9 +226,8 @@ func (s *Shard) nap() {
 		default:
 			return
 		}
-		s = n.shards[0]
-		n.napping.Store(true)
-		defer n.napping.Store(false)
+		n.napping.Store(s)
+		defer n.napping.Store(nil)
 	} else {
 		if !s.seat.TryLock() {
 			return

@@ -201,16 +201,23 @@ func TestYieldIsNoGap(t *testing.T) {
 	}
 }
 
-// sleepPort is a port that records the requested durations of sleeps.
+// sleepPort is a port that records the requested durations of sleeps, and how often it was woken. It calls during in each sleep.
 type sleepPort struct {
 	link.Port
-	naps []time.Duration
+	naps   []time.Duration
+	woken  int
+	during func()
 }
 
 func (p *sleepPort) Wait(d time.Duration) error {
 	p.naps = append(p.naps, d)
+	if p.during != nil {
+		p.during()
+	}
 	return nil
 }
+
+func (p *sleepPort) Wake() { p.woken++ }
 
 // A poll without success sleeps at the port while the processor is shared, one goroutine at a time.
 // Polls do not sleep while they find work, or while the processor is not shared.
@@ -251,8 +258,30 @@ func TestNap(t *testing.T) {
 		if got := polls(false, 3*napPolls); got != 0 {
 			t.Errorf("%d naps where another goroutine sleeps", got)
 		}
-		if s.asleepUntil != 0 || n.napping.Load() {
+		if s.asleepUntil != 0 || n.napping.Load() != nil {
 			t.Error("counts as asleep after a nap")
+		}
+	}
+}
+
+// A poll without success on a shared processor sleeps at the port of its queue's shard, where the packets come, and Nudge ends that sleep.
+func TestNapAtOwnPort(t *testing.T) {
+	n := &NIC{polled: true, driver: make(chan struct{}, 1), epoch: time.Now()}
+	ports := []*sleepPort{new(sleepPort), new(sleepPort), new(sleepPort)}
+	for i, p := range ports {
+		p.during = n.Nudge
+		n.shards = append(n.shards, newShard(n, i, p))
+		n.shards[i].vain.shared.Store(int64(mono.Never))
+	}
+	for i, s := range n.shards {
+		for range napPolls {
+			s.polled(false)
+		}
+		for j, p := range ports {
+			if want := map[bool]int{true: 1}[i == j]; len(p.naps) != want || p.woken != want {
+				t.Errorf("a poll of shard %d: %d naps at port %d, %d ended; want %d", i, len(p.naps), j, p.woken, want)
+			}
+			p.naps, p.woken = nil, 0
 		}
 	}
 }

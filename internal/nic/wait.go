@@ -104,8 +104,8 @@ func (n *NIC) drive(ctx context.Context, done <-chan struct{}, ready func() bool
 		defer stop()
 	}
 	// A goroutine that makes ready true or closes done from now on calls Nudge.
-	n.napping.Store(true)
-	defer n.napping.Store(false)
+	n.napping.Store(s)
+	defer n.napping.Store(nil)
 	nap := s.sleep()
 	defer s.awake()
 	if len(n.shards) > 1 && (nap < 0 || nap > portNap) {
@@ -166,7 +166,7 @@ func isClosed(c <-chan struct{}) bool {
 // Nudge ends the sleep of the driver of a polled NIC after an event other than a packet
 // or a timer for which a caller may be waiting.
 func (n *NIC) Nudge() {
-	if n.napping.Load() {
-		n.shards[0].port.Wake()
+	if s := n.napping.Load(); s != nil {
+		s.port.Wake()
 	}
 }
