@@ -121,19 +121,13 @@ func (s *Shard) polled(found bool) {
 		began, finds := now, v.finds.Load()
 		now = s.gosched(now)
 		v.yield()
-		after := s.stillPolls()
+		after := s.nic.Now()
+		s.polling.last.Store(int64(after)) // the program still polls
+		v.looked.Store(int64(after))
 		v.yielded(now, after)
 		v.askedFor(after.Sub(began), v.finds.Load() != finds)
 		v.next.Store(polls + v.most.Load())
 	}
-}
-
-// stillPolls records that the program has polled until now, and returns the present time.
-func (s *Shard) stillPolls() mono.Time {
-	now := s.nic.Now()
-	s.polling.last.Store(int64(now))
-	s.vain.looked.Store(int64(now))
-	return now
 }
 
 // letOthersRun lets other goroutines of the program run, if only one goroutine runs at a time and the others could not run for
@@ -167,7 +161,8 @@ func (s *Shard) letRun(now mono.Time, yield func()) mono.Time {
 		return now
 	}
 	yield()
-	after := s.stillPolls()
+	after := s.nic.Now()
+	s.polling.last.Store(int64(after)) // the program still polls
 	if took := after.Sub(now); took > letRunLong {
 		letting.keeps.Store(s.nic.processTime(after.Add(min(took, letRunMost))))
 	}
