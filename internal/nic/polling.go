@@ -175,6 +175,7 @@ func (p *polling) postpone(now mono.Time) {
 // drive does the work of the background goroutine for a program that polls q.
 func (s *Shard) drive(q *cq.CQ, now mono.Time) {
 	if !s.lockForPoll() {
+		s.yieldToHolder()
 		return
 	}
 	s.called(now)

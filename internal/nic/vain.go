@@ -130,6 +130,19 @@ func (s *Shard) polled(found bool) {
 	}
 }
 
+// yieldToHolder yields because another thread or goroutine has the lock of the shard. If only one can run at a time, the holder does not
+// run: the kernel or the runtime has taken the processor away from it.
+func (s *Shard) yieldToHolder() {
+	if !s.vain.one {
+		return
+	}
+	if sched.OneThread() {
+		sched.Gosched()
+	}
+	s.vain.yield()
+	s.polling.last.Store(int64(s.nic.Now())) // the program still polls
+}
+
 // letOthersRun lets other goroutines of the program run, if only one goroutine runs at a time and the others could not run for
 // some time. It returns the time afterwards. The program has found a queue empty; no lock is held.
 func (s *Shard) letOthersRun(now mono.Time) mono.Time {

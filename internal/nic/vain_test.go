@@ -201,6 +201,33 @@ func TestYieldIsNoGap(t *testing.T) {
 	}
 }
 
+// A poll that finds the shard locked yields if only one thread or goroutine can run, because then the one that has the lock does not run. The
+// program still counts as polling afterwards.
+func TestYieldsToHolder(t *testing.T) {
+	for _, one := range []bool{true, false} {
+		b := newTestNIC(t, 0)
+		b.polled = false
+		s := b.shards[0]
+		yields := 0
+		s.vain.one = one
+		s.vain.yield = func() {
+			yields++
+			b.epoch = b.epoch.Add(-time.Minute)
+		}
+		s.mu.Lock()
+		for range 10 {
+			s.PollEmpty(b.recv)
+		}
+		s.mu.Unlock()
+		if one != (yields >= 9) || !one && yields > 0 {
+			t.Errorf("one processor %v: %d yields in 10 polls of a shard that is locked", one, yields)
+		}
+		if polls := s.polling.polls.Load(); polls != 10 || one && s.vain.asked.Load() {
+			t.Errorf("one processor %v: %d polls in a row, want 10; the next poll counts as the one after a yield: %v", one, polls, s.vain.asked.Load())
+		}
+	}
+}
+
 // sleepPort is a port that records the requested durations of sleeps, and how often it was woken. It calls during in each sleep.
 type sleepPort struct {
 	link.Port
