@@ -115,7 +115,10 @@ func (s *Shard) polled(found bool) {
 		}
 		if polls%napPolls == 0 {
 			s.gosched(now) // the nap keeps the thread
-			s.nap()
+			if !s.nap() {
+				v.yield()
+			}
+			s.polling.last.Store(int64(s.nic.Now())) // the program still polls
 		}
 	case yields:
 		began, finds := now, v.finds.Load()
@@ -221,8 +224,8 @@ func (v *vain) yielded(from, to mono.Time) {
 	v.shared.Store(int64(to.Add(length)))
 }
 
-// nap sleeps at the port, unless another goroutine does.
-func (s *Shard) nap() {
+// nap sleeps at the port, unless another goroutine does. It reports whether it has slept.
+func (s *Shard) nap() bool {
 	n := s.nic
 	if s.collecting != nil {
 		s.collecting.Until.Store(0) // the next poll is not soon
@@ -232,13 +235,13 @@ func (s *Shard) nap() {
 		case n.driver <- struct{}{}:
 			defer func() { <-n.driver }()
 		default:
-			return
+			return false
 		}
 		n.napping.Store(s)
 		defer n.napping.Store(nil)
 	} else {
 		if !s.seat.TryLock() {
-			return
+			return false
 		}
 		defer s.seat.Unlock()
 	}
@@ -248,5 +251,5 @@ func (s *Shard) nap() {
 	}
 	s.waitAtPort(d)
 	s.awake()
-	s.polling.last.Store(int64(n.Now())) // the program still polls
+	return true
 }

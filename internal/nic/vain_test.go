@@ -228,6 +228,29 @@ func TestYieldsToHolder(t *testing.T) {
 	}
 }
 
+// On a shared processor only one goroutine at a time sleeps at the port. Another one that polls in vain meanwhile yields, and still counts as
+// polling afterwards.
+func TestYieldsToNap(t *testing.T) {
+	for _, polled := range []bool{true, false} {
+		y := newYielder(false)
+		n := y.s.nic
+		n.polled = polled
+		y.in = func() { n.epoch = n.epoch.Add(-time.Minute) }
+		y.s.vain.shared.Store(int64(mono.Never))
+		n.driver <- struct{}{}
+		y.s.seat.Lock()
+		for range 3 * napPolls {
+			y.s.polled(false)
+		}
+		if y.yields != 3 {
+			t.Errorf("polled %v: %d yields in %d polls in vain while another goroutine sleeps, want 3", polled, y.yields, 3*napPolls)
+		}
+		if now := n.Now(); now.Sub(mono.Time(y.s.polling.last.Load())) >= pollGap {
+			t.Errorf("polled %v: a yield counts as a gap between polls", polled)
+		}
+	}
+}
+
 // sleepPort is a port that records the requested durations of sleeps, and how often it was woken. It calls during in each sleep.
 type sleepPort struct {
 	link.Port
