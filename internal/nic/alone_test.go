@@ -104,7 +104,7 @@ func compute(d time.Duration) {
 }
 
 // TestLetRunFair: after other goroutines have run for long, the program polls as long before it lets them run again. The time in which they
-// run is no gap between polls.
+// run is neither a gap between polls nor a standstill.
 func TestLetRunFair(t *testing.T) {
 	oneThread(t)
 	b, other := newTestNIC(t, 0), newTestNIC(t, 0)
@@ -122,6 +122,9 @@ func TestLetRunFair(t *testing.T) {
 		now := s.letRun(b.Now(), func() { compute(test.took); after = b.Now() })
 		if last := mono.Time(s.polling.last.Load()); now < after || last != now {
 			t.Errorf("others ran until %v: the time is %v, the last poll at %v", after, now, last)
+		}
+		if looked := mono.Time(s.vain.looked.Load()); test.took > 0 && looked != now {
+			t.Errorf("others ran until %v: the last look was at %v, so the time counts as a standstill", after, looked)
 		}
 		left := time.Duration(letting.keeps.Load() - b.processTime(now))
 		if test.took == 0 && now.Sub(after) < letRunLong && left > 0 || test.took > 0 && (left < test.least || left > test.most) {

@@ -181,6 +181,7 @@ func (s *Shard) letRun(now mono.Time, yield func()) mono.Time {
 	s.polling.last.Store(int64(after)) // the program still polls
 	if took := after.Sub(now); took > letRunLong {
 		letting.keeps.Store(s.nic.processTime(after.Add(min(took, letRunMost))))
+		s.vain.looked.Store(int64(after)) // this was no standstill
 	}
 	return after
 }
