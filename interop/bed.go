@@ -58,7 +58,7 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 	for _, a := range ourAddrs {
 		lines = append(lines, "addr add "+a+" dev tap0")
 	}
-	if err := run(ctx, b.ns, lines); err != nil {
+	if err := b.ns.IP(ctx, lines...); err != nil {
 		return nil, err
 	}
 	var cards []vm.Card
@@ -146,10 +146,8 @@ func (b *bed) close() {
 			*g = nil
 		}
 	}
-	if b.ns != "" {
-		b.ns.Remove()
-		b.ns = ""
-	}
+	b.ns.Remove()
+	b.ns = ""
 }
 
 // oops matches the messages of a kernel about its own faults.

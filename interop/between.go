@@ -98,10 +98,8 @@ func (b *bed) secondGuest(ctx context.Context) (*guest, error) {
 		b.second = nil
 	}
 	if !b.secondTap {
-		for _, line := range []string{"tuntap add dev " + secondTap + " mode tap", "link set " + secondTap + " addrgenmode none", "link set " + secondTap + " up"} {
-			if err := b.ns.IP(ctx, line); err != nil {
-				return nil, err
-			}
+		if err := b.ns.IP(ctx, "tuntap add dev "+secondTap+" mode tap", "link set "+secondTap+" addrgenmode none up"); err != nil {
+			return nil, err
 		}
 		b.secondTap = true
 	}
@@ -259,8 +257,8 @@ func (r *caseRun) judgeTop(output string) error {
 // join joins both tap devices by a bridge; apart removes it.
 func (b *bed) join(ctx context.Context) (apart func(), err error) {
 	apart = func() { b.ns.IP(context.WithoutCancel(ctx), "link del "+joint) }
-	if err = run(ctx, b.ns, []string{"link add " + joint + " type bridge mcast_snooping 0", "link set " + joint + " addrgenmode none up",
-		"link set " + b.peer.tap + " master " + joint, "link set " + secondTap + " master " + joint}); err != nil {
+	if err = b.ns.IP(ctx, "link add "+joint+" type bridge mcast_snooping 0", "link set "+joint+" addrgenmode none up",
+		"link set "+b.peer.tap+" master "+joint, "link set "+secondTap+" master "+joint); err != nil {
 		apart()
 	}
 	return apart, err

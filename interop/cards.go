@@ -84,16 +84,7 @@ func addCards(ctx context.Context, ns netns.Netns, m cardModel) ([]vm.Card, erro
 		}
 		cards = append(cards, vm.Card{Tap: tap, MAC: fmt.Sprintf("52:54:00:77:01:%02x", i), Queues: m.queues})
 	}
-	return cards, run(ctx, ns, lines)
-}
-
-func run(ctx context.Context, ns netns.Netns, lines []string) error {
-	for _, line := range lines {
-		if err := ns.IP(ctx, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cards, ns.IP(ctx, lines...)
 }
 
 // card is rocectl in the guest, over xdp with zero copy.

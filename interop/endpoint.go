@@ -184,12 +184,11 @@ func (o *ours) prepare(ctx context.Context, c testCase) error {
 	if dev != o.tap {
 		devs = append(devs, dev, vethPeer)
 	}
+	var lines []string
 	for _, d := range devs {
-		if err := o.ns.IP(ctx, fmt.Sprintf("link set %s mtu %d", d, c.mtu)); err != nil {
-			return err
-		}
+		lines = append(lines, fmt.Sprintf("link set %s mtu %d", d, c.mtu))
 	}
-	return nil
+	return o.ns.IP(ctx, lines...)
 }
 
 // inPlace is the link xdp with payload sent in place. A tap device does not support that, so
@@ -223,10 +222,8 @@ func (o *ours) moveTo(ctx context.Context, dev string) error {
 	for _, a := range ourAddrs {
 		lines = append(lines, "addr add "+a+" dev "+dev)
 	}
-	for _, line := range lines {
-		if err := o.ns.IP(ctx, line); err != nil {
-			return err
-		}
+	if err := o.ns.IP(ctx, lines...); err != nil {
+		return err
 	}
 	o.dev, o.mtu = dev, 0
 	return nil

@@ -73,7 +73,7 @@ func newTestbed(ctx context.Context, link string) (b *testbed, err error) {
 		if err != nil {
 			return b, err
 		}
-		if err := lines(ctx, sw, "link set "+port+" master bridge0", "link set "+port+" up"); err != nil {
+		if err := sw.IP(ctx, "link set "+port+" master bridge0", "link set "+port+" up"); err != nil {
 			return b, err
 		}
 		if two != "" {
@@ -128,16 +128,7 @@ func (b *testbed) space(ctx context.Context, name string, commands ...string) (n
 		return n, err
 	}
 	b.spaces = append(b.spaces, n)
-	return n, lines(ctx, n, commands...)
-}
-
-func lines(ctx context.Context, n netns.Netns, commands ...string) error {
-	for _, c := range commands {
-		if err := n.IP(ctx, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return n, n.IP(ctx, commands...)
 }
 
 func (b *testbed) close() {

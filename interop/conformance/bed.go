@@ -22,49 +22,8 @@ import (
 	"github.com/goroce/roce/link/fault"
 )
 
-// vethBed is a test bed of two namespaces joined by a veth pair.
-type vethBed struct{ a, b netns.Netns }
-
-// newVethBed makes a vethBed; the name distinguishes it from others of the run.
-func newVethBed(ctx context.Context, name string) (_ *vethBed, err error) {
-	v := &vethBed{}
-	defer func() {
-		if err != nil {
-			v.close()
-		}
-	}()
-	if v.a, err = netns.New(ctx, name+"-a"); err != nil {
-		return nil, err
-	}
-	if v.b, err = netns.New(ctx, name+"-b"); err != nil {
-		return nil, err
-	}
-	if err = v.a.IP(ctx, "link add veth0 type veth peer name veth0 netns "+string(v.b)); err != nil {
-		return nil, err
-	}
-	for i, n := range []netns.Netns{v.a, v.b} {
-		for _, line := range []string{fmt.Sprintf("addr add 10.79.0.%d/24 dev veth0", i+1), fmt.Sprintf("addr add 10.79.1.%d/24 dev veth0", i+1), "link set veth0 up"} {
-			if err = n.IP(ctx, line); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return v, nil
-}
-
-func (v *vethBed) close() {
-	for _, n := range []netns.Netns{v.a, v.b} {
-		if n != "" {
-			n.Remove()
-		}
-	}
-}
-
-func (v *vethBed) columns() []column { return []column{rawColumn(v.a.Do, v.b.Do, "veth0", "veth0")} }
-
-func (v *vethBed) victim() victim {
-	return rawVictim(v.a.Do, v.b.Do, "veth0", "veth0", "10.79.0.1", "10.79.0.2")
-}
+// device is either end of the veth pair of a netns.Pair.
+const device = "veth0"
 
 // rawVictim is roce on one end of a veth pair, with the attacker on the other.
 func rawVictim(attacker, target namespace, ifA, ifT, own, addr string) victim {
@@ -114,10 +73,8 @@ func newVMBed(ctx context.Context, o *options, kernel string) (_ *vmBed, err err
 	if b.ns, err = netns.New(ctx, "conf"+kernel); err != nil {
 		return nil, err
 	}
-	for _, line := range []string{"tuntap add dev tap0 mode tap", "addr add " + ourAddr + "/24 dev tap0", "link set tap0 up"} {
-		if err = b.ns.IP(ctx, line); err != nil {
-			return nil, err
-		}
+	if err = b.ns.IP(ctx, "tuntap add dev tap0 mode tap", "addr add "+ourAddr+"/24 dev tap0", "link set tap0 up"); err != nil {
+		return nil, err
 	}
 	return b, b.boot(ctx)
 }
@@ -164,9 +121,7 @@ func (b *vmBed) close() {
 	if b.vm != nil {
 		b.vm.Close()
 	}
-	if b.ns != "" {
-		b.ns.Remove()
-	}
+	b.ns.Remove()
 }
 
 // rxeOffers has the features of rxe beyond the basics, by kernel series.

@@ -245,15 +245,13 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *
 		}
 	}
 	if want("raw") {
-		bed, err := newVethBed(ctx, "pair")
+		p, err := netns.NewPair(ctx, "pair", device)
 		if err != nil {
 			return err
 		}
-		defer bed.close()
-		for _, c := range bed.columns() {
-			o.runColumn(ctx, t, c)
-		}
-		h.run(ctx, h.reserve(), bed.victim(), every)
+		defer p.Remove()
+		o.runColumn(ctx, t, rawColumn(p[0].Do, p[1].Do, device, device))
+		h.run(ctx, h.reserve(), rawVictim(p[0].Do, p[1].Do, device, device, "10.79.0.1", "10.79.0.2"), every)
 	}
 	if want("ways") {
 		if err := w.runLinks(ctx, os.Geteuid() == 0); err != nil {

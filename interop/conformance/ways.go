@@ -13,8 +13,8 @@ import (
 
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/hostile"
-	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/script"
 )
 
@@ -157,23 +157,24 @@ func (w *ways) runLinks(ctx context.Context, root bool) error {
 	victims := []victim{memVictim()}
 	if root {
 		for _, driver := range []string{"raw", "udp", "xdp"} {
-			bed, err := newVethBed(ctx, driver)
+			p, err := netns.NewPair(ctx, driver, device)
 			if err != nil {
 				return err
 			}
-			defer bed.close()
-			v, err := bed.victimOf(driver)
-			if err != nil {
+			defer p.Remove()
+			// The answers to the stranger behind the router need a route.
+			if err := p[1].IP(ctx, "route add default via 10.79.0.1"); err != nil {
 				return err
 			}
-			victims = append(victims, v)
+			victims = append(victims, victimOf(driver, "", ourTarget(p[1].Do, device, driver), func() (*hostile.Attacker, error) {
+				return attackerOn(p[0].Do, device, "10.79.0.1", "10.79.0.2", wayQuiet, false)
+			}))
 		}
 	}
-	all := func(hostile.Case) bool { return true }
 	var wg sync.WaitGroup
 	for _, v := range victims {
 		w.target(v.name)
-		wg.Go(func() { w.run(ctx, v, w.ways, all) })
+		wg.Go(func() { w.run(ctx, v, w.ways, every) })
 	}
 	wg.Wait()
 	return ctx.Err()
@@ -255,19 +256,6 @@ A cell has the number of cases with the required outcome. rxe gets only the case
 		}
 		b.WriteByte('\n')
 	}
-}
-
-// victimOf is roce over a driver on one end of the veth pair.
-func (v *vethBed) victimOf(driver string) (victim, error) {
-	// The answers to the stranger behind the router need a route.
-	if err := v.b.IP(context.Background(), "route add default via 10.79.0.1"); err != nil {
-		return victim{}, err
-	}
-	target := ourTarget(v.b.Do, "veth0", driver)
-	return victimOf(driver, "", func(suite.Test) (verbs.Node, error) { return target(suite.Test{Clean: true}) }, func() (*hostile.Attacker, error) {
-		a, err := attackerOn(v.a.Do, "veth0", "10.79.0.1", "10.79.0.2", wayQuiet, false)
-		return a, err
-	}), nil
 }
 
 // wayQuiet is how long a target must be silent at the end of a case that has already run alone.

@@ -6,10 +6,13 @@ package netns
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +23,7 @@ import (
 	"github.com/goroce/roce/interop/proc"
 )
 
-// Netns is a network namespace of this run.
+// Netns is a network namespace of this run, or "" for the namespace of this process.
 type Netns string
 
 // made matches the names of namespaces of this package; the number is the pid of the run.
@@ -45,15 +48,44 @@ func New(ctx context.Context, name string) (Netns, error) {
 	return n, nil
 }
 
-// IP runs an ip command, given as one line, in the namespace.
-func (n Netns) IP(ctx context.Context, line string) error {
-	_, err := proc.Run(ctx, append([]string{"ip", "-n", string(n)}, strings.Fields(line)...)...)
-	return err
+// IP runs ip commands, each given as one line, in the namespace, up to the first one that fails.
+func (n Netns) IP(ctx context.Context, lines ...string) error {
+	argv := []string{"ip"}
+	if n != "" {
+		argv = append(argv, "-n", string(n))
+	}
+	for _, line := range lines {
+		if _, err := proc.Run(ctx, slices.Concat(argv, strings.Fields(line))...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Argv prefixes a command line so that it runs in the namespace.
 func (n Netns) Argv(argv ...string) []string {
+	if n == "" {
+		return argv
+	}
 	return append([]string{"ip", "netns", "exec", string(n)}, argv...)
+}
+
+// AwaitCarrier waits until the kernel has noticed the carrier of an interface in the namespace. Before that it silently
+// drops packets in the queueing discipline.
+func (n Netns) AwaitCarrier(ctx context.Context, device string) error {
+	return n.Do(func() error {
+		for {
+			ifi, err := net.InterfaceByName(device)
+			if err != nil || ifi.Flags&net.FlagRunning != 0 {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s has no carrier: %w", device, ctx.Err())
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	})
 }
 
 // Do runs f with the calling thread inside the namespace: sockets that f opens
@@ -82,11 +114,53 @@ func (n Netns) Do(f func() error) error {
 	return err
 }
 
-// Remove deletes the namespace. The caller has ended all processes in it.
+// Remove deletes the namespace, unless it is that of this process. The caller has ended all processes in it.
 func (n Netns) Remove() {
+	if n == "" {
+		return
+	}
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
 	proc.Run(ctx, "ip", "netns", "del", string(n))
+}
+
+// Pair is two namespaces, each with one end of a veth pair.
+type Pair [2]Netns
+
+// NewPair makes a Pair; name distinguishes it from others of the run. Both ends of the veth pair are called device. One end
+// has the addresses 10.79.0.1 and 10.79.1.1, the other 10.79.0.2 and 10.79.1.2.
+func NewPair(ctx context.Context, name, device string) (p Pair, err error) {
+	defer func() {
+		if err != nil {
+			p.Remove()
+		}
+	}()
+	for i := range p {
+		if p[i], err = New(ctx, fmt.Sprintf("%s-%c", name, "ab"[i])); err != nil {
+			return p, err
+		}
+	}
+	if err = p[0].IP(ctx, fmt.Sprintf("link add %s type veth peer name %[1]s netns %s", device, p[1])); err != nil {
+		return p, err
+	}
+	for i, n := range p {
+		if err = n.IP(ctx, fmt.Sprintf("addr add 10.79.0.%d/24 dev %s", i+1, device), fmt.Sprintf("addr add 10.79.1.%d/24 dev %s", i+1, device),
+			"link set "+device+" up"); err != nil {
+			return p, err
+		}
+	}
+	return p, p.AwaitCarrier(ctx, device)
+}
+
+// AwaitCarrier waits until the kernel has noticed the carrier of both ends.
+func (p Pair) AwaitCarrier(ctx context.Context, device string) error {
+	return errors.Join(p[0].AwaitCarrier(ctx, device), p[1].AwaitCarrier(ctx, device))
+}
+
+// Remove deletes both namespaces.
+func (p Pair) Remove() {
+	p[0].Remove()
+	p[1].Remove()
 }
 
 // Sweep deletes the namespaces of earlier runs that were killed.

@@ -11,9 +11,7 @@ package lab
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
-	"time"
 
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/ethtool"
@@ -23,7 +21,7 @@ import (
 // Lab is the two namespaces and their veth pairs.
 type Lab struct {
 	Cores [2]int
-	sides [2]netns.Netns
+	sides netns.Pair
 	pairs map[string]*Pair
 }
 
@@ -57,13 +55,7 @@ func New(ctx context.Context) (*Lab, error) {
 }
 
 // Close removes the namespaces and the veth pairs in them.
-func (l *Lab) Close() {
-	for _, n := range l.sides {
-		if n != "" {
-			n.Remove()
-		}
-	}
-}
+func (l *Lab) Close() { l.sides.Remove() }
 
 // Pair returns the pair with that name and MTU. It makes the pair if there is none. Without
 // offloads its interfaces do not segment, merge, or omit checksums.
@@ -85,14 +77,9 @@ func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*P
 	}
 	for i, side := range l.sides {
 		peer := p.Ends[1-i]
-		for _, line := range []string{
-			fmt.Sprintf("addr add %v/24 dev %s", p.Ends[i].IP, key),
-			fmt.Sprintf("link set %s up", key),
-			fmt.Sprintf("neigh replace %v lladdr %v dev %s nud permanent", peer.IP, peer.MAC, key),
-		} {
-			if err := side.IP(ctx, line); err != nil {
-				return nil, err
-			}
+		if err := side.IP(ctx, fmt.Sprintf("addr add %v/24 dev %s", p.Ends[i].IP, key), fmt.Sprintf("link set %s up", key),
+			fmt.Sprintf("neigh replace %v lladdr %v dev %s nud permanent", peer.IP, peer.MAC, key)); err != nil {
+			return nil, err
 		}
 		if !offloads {
 			if err := side.Do(func() error { return ethtool.DisableOffloads(key) }); err != nil {
@@ -100,30 +87,9 @@ func (l *Lab) Pair(ctx context.Context, name string, mtu int, offloads bool) (*P
 			}
 		}
 	}
-	for _, side := range l.sides {
-		if err := side.Do(func() error { return awaitCarrier(ctx, key) }); err != nil {
-			return nil, err
-		}
+	if err := l.sides.AwaitCarrier(ctx, key); err != nil {
+		return nil, err
 	}
 	l.pairs[key] = p
 	return p, nil
-}
-
-// awaitCarrier waits until the kernel has noticed the carrier. Before that it silently drops packets in the queueing
-// discipline.
-func awaitCarrier(ctx context.Context, name string) error {
-	for {
-		ifi, err := net.InterfaceByName(name)
-		if err != nil {
-			return err
-		}
-		if ifi.Flags&net.FlagRunning != 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s has no carrier: %w", name, ctx.Err())
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
