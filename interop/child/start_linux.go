@@ -19,8 +19,7 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start starts this program again, in a namespace, on the processors cores, with variables added
-// to its environment. An interrupt from the terminal reaches the parent only.
+// Start starts this program again, as [Pin] does, with variables added to its environment. An interrupt from the terminal reaches the parent only.
 func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env...)
@@ -43,10 +42,13 @@ func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, e
 // Pid returns the process ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Pin starts a command in a namespace and on the processors cores: a process inherits both from the
-// thread that starts it.
+// Pin starts a command in a namespace and on the processors cores, or without cores on those of this process: a process
+// inherits both from the thread that starts it.
 func Pin(cmd *exec.Cmd, ns netns.Netns, cores []int) error {
 	return ns.Do(func() error {
+		if cores == nil {
+			return cmd.Start()
+		}
 		var before, some unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &before); err != nil {
 			return err
@@ -61,17 +63,23 @@ func Pin(cmd *exec.Cmd, ns netns.Netns, cores []int) error {
 	})
 }
 
+// Kill ends the child by SIGKILL.
+func (p *Process) Kill() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
 // patience is how long Close waits for a child that has answered all calls.
 const patience = 10 * time.Second
 
 // Close closes the child's input, at which a child ends by itself, and waits for its end. It kills
-// a child that hangs.
-func (p *Process) Close() {
+// a child that hangs. The error is that of a child that has not ended properly.
+func (p *Process) Close() error {
 	p.rpc.Close()
 	wait := patience
 	if p.broken {
 		wait = 0
 	}
 	defer time.AfterFunc(wait, func() { p.cmd.Process.Kill() }).Stop()
-	p.cmd.Wait()
+	return p.cmd.Wait()
 }

@@ -133,6 +133,7 @@ func NewPair(ctx context.Context, name, device string) (p Pair, err error) {
 	defer func() {
 		if err != nil {
 			p.Remove()
+			p = Pair{}
 		}
 	}()
 	for i := range p {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/child"
 	"github.com/goroce/roce/message"
 	"github.com/goroce/roce/rsocket"
 )
@@ -23,24 +24,25 @@ const patience = 60 * time.Second
 
 // live runs the tests that need a peer in a separate process.
 func (s *soak) live(ctx context.Context, driver string) (err error) {
-	d, err := open(s.bed.near, driver, false, s.rng.Uint64())
+	d, err := open(s.pair[near], driver, false, s.rng.Uint64())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	p, err := s.bed.start(driver)
+	p, err := startPeer(ctx, s.pair[far], driver)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if p == nil {
-			return
+		switch {
+		case p == nil:
+		case err != nil:
+			p.Kill()
+		default:
+			if err = p.Close(); err != nil {
+				err = fmt.Errorf("the peer has not ended properly: %w", err)
+			}
 		}
-		if err != nil {
-			p.kill()
-			return
-		}
-		err = p.end()
 	}()
 	for _, step := range []struct {
 		name string
@@ -55,20 +57,20 @@ func (s *soak) live(ctx context.Context, driver string) (err error) {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	if err := p.rest(); err != nil {
+	if err := rest(ctx, p); err != nil {
 		return err
 	}
 	if err := s.killed(ctx, d, p); err != nil {
 		p = nil
 		return fmt.Errorf("killed peer: %w", err)
 	}
-	if p, err = s.bed.start(driver); err != nil {
+	if p, err = startPeer(ctx, s.pair[far], driver); err != nil {
 		return err
 	}
 	if err := s.messages(ctx, d); err != nil {
 		return fmt.Errorf("after a killed peer: %w", err)
 	}
-	return p.rest()
+	return rest(ctx, p)
 }
 
 func at(port string) string { return net.JoinHostPort(peerIP, port) }
@@ -296,16 +298,16 @@ func (s *soak) flap(ctx context.Context, d *roce.Device) error {
 			if err := pause(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
-			if err := s.bed.near.IP(ctx, "link set "+device+" down"); err != nil {
+			if err := s.pair[near].IP(ctx, "link set "+device+" down"); err != nil {
 				return err
 			}
 			if err := pause(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
-			if err := s.bed.near.IP(ctx, "link set "+device+" up"); err != nil {
+			if err := s.pair[near].IP(ctx, "link set "+device+" up"); err != nil {
 				return err
 			}
-			if err := s.bed.carrier(ctx); err != nil {
+			if err := s.pair.AwaitCarrier(ctx, device); err != nil {
 				return err
 			}
 			s.count.flaps.Add(1)
@@ -318,14 +320,19 @@ func (s *soak) flap(ctx context.Context, d *roce.Device) error {
 // again. The lines over the old addresses must not be affected.
 func (s *soak) readdress(ctx context.Context, d *roce.Device) error {
 	return s.lines(ctx, d, at(verbsPort), 1, func() error {
-		const near, far = "10.79.2.1", "10.79.2.2"
-		if err := s.bed.near.IP(ctx, "addr add "+near+"/24 dev "+device); err != nil {
+		const added = "10.79.2.2" // at the far end
+		each := func(change string) error {
+			for i, n := range s.pair {
+				if err := n.IP(ctx, fmt.Sprintf("addr %s 10.79.2.%d/24 dev %s", change, i+1, device)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if err := each("add"); err != nil {
 			return err
 		}
-		if err := s.bed.far.IP(ctx, "addr add "+far+"/24 dev "+device); err != nil {
-			return err
-		}
-		addr := net.JoinHostPort(far, verbsPort)
+		addr := net.JoinHostPort(added, verbsPort)
 		if err := s.awaitDial(ctx, d, addr); err != nil {
 			return fmt.Errorf("over the new addresses: %w", err)
 		}
@@ -333,11 +340,8 @@ func (s *soak) readdress(ctx context.Context, d *roce.Device) error {
 		if err != nil {
 			return fmt.Errorf("over the new addresses: %w", err)
 		}
-		if err := s.bed.near.IP(ctx, "addr del "+near+"/24 dev "+device); err != nil {
-			return err
-		}
 		s.count.addresses.Add(1)
-		return s.bed.far.IP(ctx, "addr del "+far+"/24 dev "+device)
+		return each("del")
 	})
 }
 
@@ -360,18 +364,18 @@ func (s *soak) awaitDial(outer context.Context, d *roce.Device, addr string) err
 }
 
 // killed kills the peer during a transfer. Each line must end with an error, in time.
-func (s *soak) killed(ctx context.Context, d *roce.Device, p *process) error {
+func (s *soak) killed(ctx context.Context, d *roce.Device, p *child.Process) error {
 	ctx, stop := context.WithTimeout(ctx, 2*patience)
 	defer stop()
 	l, err := dialLine(ctx, d, at(verbsPort))
 	if err != nil {
-		p.kill()
+		p.Kill()
 		return err
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- l.run(ctx, nil) }()
 	err = pause(ctx, 100*time.Millisecond)
-	p.kill()
+	p.Kill()
 	s.count.kills.Add(1)
 	// All earlier requests may be acknowledged. Only a request in flight detects that the
 	// peer is dead.

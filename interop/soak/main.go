@@ -95,7 +95,7 @@ func (o *options) soak(ctx context.Context, m *progress.Meter) error {
 		each = 10 * time.Second
 	}
 	s := &soak{rng: rand.New(rand.NewPCG(o.seed, 0)), began: time.Now(), tests: suite.All(), meter: m}
-	defer s.close()
+	defer func() { s.pair.Remove() }()
 	s.say()
 	tick := time.NewTicker(each)
 	defer tick.Stop()

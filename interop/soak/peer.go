@@ -3,15 +3,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"os"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/interop/child"
 	"github.com/goroce/roce/message"
 	"github.com/goroce/roce/rsocket"
 )
@@ -29,8 +28,7 @@ const (
 	numberedDeep = 16
 )
 
-// peer runs the process at the other end until its standard input ends. For
-// each line of input it prints whether it uses no more resources than at the beginning.
+// peer runs the process at the other end until its standard input ends.
 func peer(driver string) error {
 	d, err := openHere(driver, false, 99)
 	if err != nil {
@@ -83,18 +81,14 @@ func peer(driver string) error {
 			go numbered(ctx, d, r)
 		}
 	}()
-	idle := measure()
-	fmt.Println("ready")
-	asked := bufio.NewScanner(os.Stdin)
-	for asked.Scan() {
-		if err := idle.grown(); err != nil {
-			fmt.Println(err)
-		} else {
-			fmt.Println("rest")
-		}
-	}
-	return asked.Err()
+	return child.Serve(os.Stdin, os.Stdout, &resting{measure()}, func() {})
 }
+
+// resting has the peer's resource use before its first connection.
+type resting struct{ idle usage }
+
+// Rest returns an error if the peer uses more resources than before its first connection.
+func (r *resting) Rest(child.None, *child.None) error { return r.idle.grown() }
 
 // echo sends messages back.
 func echo(ctx context.Context, c *message.Conn) {

@@ -19,6 +19,7 @@ import (
 	"github.com/goroce/roce/interop/conformance/ours"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
+	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/link/mem"
@@ -32,8 +33,8 @@ type soak struct {
 	rng   *rand.Rand
 	began time.Time
 	tests []suite.Test
-	next  int // index of the next test
-	bed   *bed
+	next  int        // index of the next test
+	pair  netns.Pair // empty until a link needs it
 	meter *progress.Meter
 
 	count struct{ rounds, tests, streams, messages, bytes, connections, flaps, kills, addresses atomic.Int64 }
@@ -45,12 +46,6 @@ type usage struct {
 	heap        uint64
 	goroutines  int
 	descriptors int
-}
-
-func (s *soak) close() {
-	if s.bed != nil {
-		s.bed.close()
-	}
 }
 
 // say prints a line with the counts.
@@ -109,14 +104,13 @@ func (s *soak) round(ctx context.Context, driver string, end time.Time) error {
 	if driver == "mem" {
 		return s.operations(ctx, memSides(s.rng.Uint64()), end)
 	}
-	if s.bed == nil {
-		b, err := newBed(ctx)
-		if err != nil {
+	if s.pair == (netns.Pair{}) {
+		var err error
+		if s.pair, err = netns.NewPair(ctx, "soak", device); err != nil {
 			return err
 		}
-		s.bed = b
 	}
-	if err := s.operations(ctx, s.bed.sides(driver, s.rng.Uint64()), end); err != nil {
+	if err := s.operations(ctx, s.pairSides(driver, s.rng.Uint64()), end); err != nil {
 		return err
 	}
 	return s.live(ctx, driver)
@@ -147,6 +141,15 @@ func memSides(seed uint64) sides {
 			return ours.Open(roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
 		}
 		return both(func() (verbs.Node, error) { return open("10.0.0.1", "10.0.1.1") }, func() (verbs.Node, error) { return open("10.0.0.2", "10.0.1.2") })
+	}
+}
+
+// pairSides are devices at both ends of the veth pair, in this process.
+func (s *soak) pairSides(driver string, seed uint64) sides {
+	return func(clean bool) (verbs.Node, verbs.Node, error) {
+		seed += 2
+		return both(func() (verbs.Node, error) { return ours.Open(open(s.pair[near], driver, clean, seed)) },
+			func() (verbs.Node, error) { return ours.Open(open(s.pair[far], driver, clean, seed+1)) })
 	}
 }
 
