@@ -188,11 +188,7 @@ func (r *caseRun) interrupt(name string, p *proc.Proc) error {
 	p.Signal(syscall.SIGINT)
 	ctx, stop := context.WithTimeout(r.ctx, 10*time.Second)
 	defer stop()
-	e, err := p.Wait(ctx)
-	if err == nil {
-		err = p.Failed(e)
-	}
-	if err != nil {
+	if _, err := p.Finish(ctx); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
@@ -201,15 +197,7 @@ func (r *caseRun) interrupt(name string, p *proc.Proc) error {
 // verify checks the packets of both kernels with rocectl pcap verify. The bridge has lost no packet, so the trace is
 // complete.
 func (r *caseRun) verify(trace string) error {
-	p, err := proc.Start(r.ctx, r.bed.o.rocectl, "pcap", "verify", "--complete", trace)
-	if err != nil {
-		return err
-	}
-	e, err := p.Wait(r.ctx)
-	if err == nil {
-		err = p.Failed(e)
-	}
-	if err != nil {
+	if _, err := proc.Run(r.ctx, r.bed.o.rocectl, "pcap", "verify", "--complete", trace); err != nil {
 		return fmt.Errorf("rocectl pcap verify: %w", err)
 	}
 	return nil
@@ -219,13 +207,7 @@ func (r *caseRun) verify(trace string) error {
 func (r *caseRun) startTop() (*proc.Proc, error) {
 	b := r.bed
 	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "top", "--json", "--interval", "200ms", b.peer.tap)...)
-	if err != nil {
-		return nil, err
-	}
-	r.procs = append(r.procs, &started{Proc: p, side: b.peer})
-	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
-	defer stop()
-	return p, p.WaitFor(ctx, regexp.MustCompile(`"connections"`))
+	return r.prints(p, b.peer, err, sampled)
 }
 
 // judgeTop checks that rocectl top has counted packets of a connection between the two guests.
@@ -264,14 +246,17 @@ func (b *bed) join(ctx context.Context) (apart func(), err error) {
 	return apart, err
 }
 
-// forwarding is what rocectl impair prints when it forwards.
-var forwarding = regexp.MustCompile(`(?m)^forwarding between `)
+// What rocectl impair prints when it forwards, and rocectl top in each sample.
+var (
+	forwarding = regexp.MustCompile(`(?m)^forwarding between `)
+	sampled    = regexp.MustCompile(`"connections"`)
+)
 
 // startImpair starts the command between the tap devices, startInside in the interface of the guest.
 func (r *caseRun) startImpair(trace string) (*proc.Proc, error) {
 	b := r.bed
 	p, err := proc.Start(r.ctx, b.ns.Argv(b.o.rocectl, "impair", "--json", "--trace", trace, "--rules", r.testCase.between.file(b.o.root), b.peer.tap, secondTap)...)
-	return r.forwards(p, b.peer, err)
+	return r.prints(p, b.peer, err, forwarding)
 }
 
 func (r *caseRun) startInside(string) (*proc.Proc, error) {
@@ -280,18 +265,18 @@ func (r *caseRun) startInside(string) (*proc.Proc, error) {
 		return nil, err
 	}
 	p, err := g.vm.Start(r.limit(), "rocectl", "impair", "--json", "--trace", guestTrace, "--rules", r.testCase.between.guestFile(), "eth0")
-	return r.forwards(p, g, err)
+	return r.prints(p, g, err, forwarding)
 }
 
-// forwards waits until the command forwards.
-func (r *caseRun) forwards(p *proc.Proc, side endpoint, err error) (*proc.Proc, error) {
+// prints waits until a command, which was started unless err is not nil, prints a line that shows that it works.
+func (r *caseRun) prints(p *proc.Proc, side endpoint, err error, line *regexp.Regexp) (*proc.Proc, error) {
 	if err != nil {
 		return nil, err
 	}
 	r.procs = append(r.procs, &started{Proc: p, side: side})
 	ctx, stop := context.WithTimeout(r.ctx, 20*time.Second)
 	defer stop()
-	return p, p.WaitFor(ctx, forwarding)
+	return p, p.WaitFor(ctx, line)
 }
 
 // judgeImpair checks the counters: each rule has acted as often as expected, and rocectl impair has lost no other

@@ -4,9 +4,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,51 +75,33 @@ func goExample(dir, folder string) string { return filepath.Join(dir, "go-"+fold
 func (o *options) buildExamples(ctx context.Context, chosen []testCase) error {
 	for _, c := range chosen {
 		if c.tool.preload != "" {
-			if err := o.buildPreload(ctx, c.tool); err != nil {
+			if err := o.compile(ctx, c.tool.preloaded(), "interop/preload/"+c.tool.preload, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-ldl"); err != nil {
 				return err
 			}
 		}
 		if c.tool.source == "" || !c.program && !c.inGo {
 			continue
 		}
-		if err := o.buildExample(ctx, c.tool); err != nil {
+		if err := o.compile(ctx, c.tool.example(), "cverbs/programs/testdata/manuals/"+c.tool.source, "-D_GNU_SOURCE", "-w", "-lrdmacm", "-lpthread"); err != nil {
 			return err
 		}
 		if !c.inGo {
 			continue
 		}
 		folder := strings.Fields(c.tool.inGo)[0]
-		if out, err := proc.Run(ctx, "go", "build", "-C", o.root, "-o", goExample(o.out, folder), "./examples/"+folder); err != nil {
-			return fmt.Errorf("building examples/%s: %w\n%s", folder, err, out)
+		if err := proc.Build(ctx, "examples/"+folder, "go", "build", "-C", o.root, "-o", goExample(o.out, folder), "./examples/"+folder); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// buildExample compiles an example in C, if it is not compiled yet.
-func (o *options) buildExample(ctx context.Context, t *tool) error {
-	if o.files[t.example()] != "" {
+// compile compiles a program or a library in C for the guests, which have it at a path, unless that is done.
+func (o *options) compile(ctx context.Context, path, source string, flags ...string) error {
+	if o.files[path] != "" {
 		return nil
 	}
-	file := filepath.Join(o.out, filepath.Base(t.example()))
-	source := filepath.Join(o.root, "cverbs", "programs", "testdata", "manuals", t.source)
-	if out, err := proc.Run(ctx, "cc", "-D_GNU_SOURCE", "-O1", "-w", "-o", file, source, "-libverbs", "-lrdmacm", "-lpthread"); err != nil {
-		return fmt.Errorf("compiling %s: %w\n%s", t.source, err, out)
-	}
-	o.files[t.example()] = file
-	return nil
-}
-
-// buildPreload compiles the library that the tool needs in the guest, unless that is done.
-func (o *options) buildPreload(ctx context.Context, t *tool) error {
-	if o.files[t.preloaded()] != "" {
-		return nil
-	}
-	file := filepath.Join(o.out, filepath.Base(t.preloaded()))
-	source := filepath.Join(o.root, "interop", "preload", t.preload)
-	if out, err := proc.Run(ctx, "cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", file, source, "-libverbs", "-ldl"); err != nil {
-		return fmt.Errorf("compiling %s: %w\n%s", t.preload, err, out)
-	}
-	o.files[t.preloaded()] = file
-	return nil
+	file := filepath.Join(o.out, filepath.Base(path))
+	o.files[path] = file
+	return proc.Build(ctx, filepath.Base(source), slices.Concat([]string{"cc", "-O1", "-o", file, filepath.Join(o.root, source), "-libverbs"}, flags)...)
 }

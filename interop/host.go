@@ -101,9 +101,9 @@ func (o *options) buildHostTests(ctx context.Context) error {
 			}
 			file := filepath.Join(o.out, h.file())
 			o.files[h.program()] = file
-			if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
+			if err := proc.Build(ctx, "the tests of "+h.pkg, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
 				"go", "test", "-C", o.root, "-c", "-trimpath", "-tags", h.tags(), "-ldflags", "-s -w", "-o", file, "./"+h.pkg); err != nil {
-				return fmt.Errorf("building the tests of %s: %w\n%s", h.pkg, err, out)
+				return err
 			}
 		}
 	}

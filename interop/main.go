@@ -204,10 +204,7 @@ func (o *options) prepare(ctx context.Context, chosen []testCase) error {
 			o.files[c.between.guestFile()] = c.between.file(o.root)
 		}
 	}
-	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-C", o.root, "-trimpath", "-o", o.rocectl, "./cmd/rocectl"); err != nil {
-		return fmt.Errorf("building rocectl: %w\n%s", err, out)
-	}
-	return nil
+	return proc.Build(ctx, "rocectl", "env", "CGO_ENABLED=0", "go", "build", "-C", o.root, "-trimpath", "-o", o.rocectl, "./cmd/rocectl")
 }
 
 // runAll runs the chosen cases against all kernels, in parallel.

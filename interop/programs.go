@@ -104,8 +104,5 @@ func hasService(list string, port int) bool {
 // buildPrograms builds the libraries for rdma-core's programs.
 func (o *options) buildPrograms(ctx context.Context) error {
 	o.libs = filepath.Join(cmp.Or(o.root, "."), "bin", "cverbs")
-	if out, err := proc.Run(ctx, filepath.Join(o.root, "scripts", "cverbs")); err != nil {
-		return fmt.Errorf("building libibverbs.so.1 and librdmacm.so.1: %w\n%s", err, out)
-	}
-	return nil
+	return proc.Build(ctx, "libibverbs.so.1 and librdmacm.so.1", filepath.Join(o.root, "scripts", "cverbs"))
 }

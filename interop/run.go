@@ -427,10 +427,15 @@ func (r *caseRun) heeded(cl *started) error {
 		return r.failed(cl, r.tool.broken)
 	}
 	r.notes = append(r.notes, fmt.Sprintf("%s: %s: has noticed the end, but hangs", cl.side.label(), cl.Line))
-	if err := cl.Signal(syscall.SIGTERM); err != nil {
+	return r.terminated(cl)
+}
+
+// terminated checks that a command ends on SIGTERM.
+func (r *caseRun) terminated(s *started) error {
+	if err := s.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	_, err := r.wait(cl)
+	_, err := r.wait(s)
 	return err
 }
 
@@ -443,11 +448,7 @@ func (r *caseRun) orphaned(cl *started) error {
 	if _, err := cl.Wait(ctx); err == nil {
 		return r.failed(cl, r.tool.broken)
 	}
-	if err := cl.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	_, err := r.wait(cl)
-	return err
+	return r.terminated(cl)
 }
 
 // unresolved returns a pattern for the output of a client of rdma-core whose request for a UD queue
@@ -470,10 +471,10 @@ func (r *caseRun) resolve() error {
 		return err
 	}
 	e, err := r.wait(cl)
-	if err != nil {
-		return err
+	if err == nil {
+		err = cl.Failed(e)
 	}
-	if err := cl.Failed(e); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", cl.side.label(), err)
 	}
 	return nil

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -102,12 +103,8 @@ func (o *options) runInGuest(ctx context.Context, v *vm.VM, accel string) error 
 	if err := p.Copy(ctx, os.Stdout); err != nil {
 		return err
 	}
-	e, err := p.Wait(ctx)
-	if err == nil && !e.OK() {
-		err = fmt.Errorf("in the guest: %v", e)
-	}
-	if err != nil {
-		return err
+	if e, err := p.Wait(ctx); err != nil || !e.OK() {
+		return cmp.Or(err, fmt.Errorf("in the guest: %v", e))
 	}
 	b, err := v.Run(ctx, "cat", guestResults)
 	if err != nil {

@@ -111,17 +111,14 @@ func (m *measurer) measure(ctx context.Context, c contender, t test) (result.RXE
 	if err != nil {
 		return result.RXESample{}, err
 	}
-	e, err := p.Wait(ctx)
-	if err == nil {
-		err = p.Failed(e)
-	}
+	out, err := p.Finish(ctx)
 	if err != nil {
 		return result.RXESample{}, fmt.Errorf("%w; server: %s", err, s.Output())
 	}
 	if _, err := s.Wait(ctx); err != nil {
 		return result.RXESample{}, err
 	}
-	v, err := t.read(p.Output())
+	v, err := t.read(out)
 	if _, is := c.(rxe); is && err == nil {
 		if got := m.pairs.carried() - before; got < uint64(v.Iters)*uint64(t.size) {
 			err = fmt.Errorf("the veth pair has carried %d bytes of %d messages: the kernel has bypassed it", got, v.Iters)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -39,28 +38,20 @@ func Start(ctx context.Context, argv ...string) (*Proc, error) {
 	return p, nil
 }
 
-// Run runs argv to its end and returns its output; an exit code other than 0 is
-// an error that quotes the output.
+// Run runs argv to its end and returns its output, as [Proc.Finish] does.
 func Run(ctx context.Context, argv ...string) (string, error) {
 	p, err := Start(ctx, argv...)
 	if err != nil {
 		return "", err
 	}
-	e, err := p.Wait(ctx)
-	if err != nil {
-		return p.Output(), err
-	}
-	return p.Output(), p.Failed(e)
+	return p.Finish(ctx)
 }
 
-// Failed turns an unsuccessful end into an error that quotes the last output.
-func (p *Proc) Failed(e Exit) error {
-	if e.OK() {
-		return nil
+// Build runs argv, which builds something. The error names it, and has the whole output.
+func Build(ctx context.Context, what string, argv ...string) error {
+	out, err := Run(ctx, argv...)
+	if err != nil {
+		return fmt.Errorf("building %s: %w\n%s", what, err, out)
 	}
-	out := strings.TrimSpace(p.Output())
-	if len(out) > 600 {
-		out = "…" + out[len(out)-600:]
-	}
-	return fmt.Errorf("%s: %v: %s", p.Line, e, out)
+	return nil
 }

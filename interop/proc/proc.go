@@ -105,21 +105,51 @@ func (p *Proc) Signal(sig syscall.Signal) error {
 	return p.signal(sig)
 }
 
-// Wait waits for the end.
-func (p *Proc) Wait(ctx context.Context) (Exit, error) {
+// until calls over, with the lock, after each change of the output or the end, until over returns true. The error is the
+// reason why ctx has ended.
+func (p *Proc) until(ctx context.Context, over func() bool) error {
 	for {
 		p.mu.Lock()
-		done, exit, changed := p.done, p.exit, p.changed
+		done, changed := over(), p.changed
 		p.mu.Unlock()
 		if done {
-			return exit, nil
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return Exit{}, fmt.Errorf("%s: still running: %w", p.Line, context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
+}
+
+// Wait waits for the end.
+func (p *Proc) Wait(ctx context.Context) (Exit, error) {
+	if err := p.until(ctx, func() bool { return p.done }); err != nil {
+		return Exit{}, fmt.Errorf("%s: still running: %w", p.Line, err)
+	}
+	return p.exit, nil // it does not change any more
+}
+
+// Finish waits for the end and returns the output; any end but exit code 0 is an error that quotes the output.
+func (p *Proc) Finish(ctx context.Context) (string, error) {
+	e, err := p.Wait(ctx)
+	if err == nil {
+		err = p.Failed(e)
+	}
+	return p.Output(), err
+}
+
+// Failed turns an unsuccessful end into an error that quotes the last output.
+func (p *Proc) Failed(e Exit) error {
+	if e.OK() {
+		return nil
+	}
+	out := strings.TrimSpace(p.Output())
+	if len(out) > 600 {
+		out = "…" + out[len(out)-600:]
+	}
+	return fmt.Errorf("%s: %v: %s", p.Line, e, out)
 }
 
 // Copy writes the output to w as it comes, until the command ends.
@@ -144,23 +174,18 @@ func (p *Proc) Copy(ctx context.Context, w io.Writer) error {
 // WaitFor waits until the output matches re. It is an error if the command ends
 // before.
 func (p *Proc) WaitFor(ctx context.Context, re *regexp.Regexp) error {
-	for {
-		p.mu.Lock()
-		found := re.Match(p.out.Bytes())
-		done, exit, changed := p.done, p.exit, p.changed
-		p.mu.Unlock()
-		switch {
-		case found:
-			return nil
-		case done:
-			return fmt.Errorf("%s: ended (%v) before printing %q", p.Line, exit, re)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("%s: has not printed %q: %w", p.Line, re, context.Cause(ctx))
-		}
+	var found bool
+	err := p.until(ctx, func() bool {
+		found = re.Match(p.out.Bytes())
+		return found || p.done
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: has not printed %q: %w", p.Line, re, err)
+	case !found:
+		return fmt.Errorf("%s: ended (%v) before printing %q", p.Line, p.exit, re)
 	}
+	return nil
 }
 
 // Quote joins argv for display.

@@ -44,19 +44,12 @@ func QEMU(ctx context.Context, dir string) (string, error) {
 
 // lastLine runs a script and returns the last line of its output.
 func lastLine(ctx context.Context, argv ...string) (string, error) {
-	p, err := proc.Start(ctx, argv...)
+	out, err := proc.Run(ctx, argv...)
 	if err != nil {
 		return "", err
 	}
-	e, err := p.Wait(ctx)
-	if err == nil {
-		err = p.Failed(e)
-	}
-	if err != nil {
-		return "", err
-	}
-	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
-	return lines[len(lines)-1], nil
+	out = strings.TrimSpace(out)
+	return out[strings.LastIndex(out, "\n")+1:], nil
 }
 
 // Config says how to boot a guest.
@@ -301,11 +294,7 @@ func (v *VM) Run(ctx context.Context, argv ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := p.Wait(ctx)
-	if err != nil {
-		return p.Output(), err
-	}
-	return p.Output(), p.Failed(e)
+	return p.Finish(ctx)
 }
 
 // Close stops the guest at once and waits until it is gone.
