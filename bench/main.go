@@ -27,6 +27,7 @@ import (
 	"github.com/goroce/roce/bench/internal/report"
 	"github.com/goroce/roce/bench/internal/result"
 	"github.com/goroce/roce/internal/progress"
+	"github.com/goroce/roce/interop/repo"
 )
 
 // endVariable is the environment variable that makes this program run as one of the two ends; loopVariable makes it
@@ -118,7 +119,7 @@ func parse(args []string) (o options, err error) {
 			return o, err
 		}
 	}
-	if o.root, err = repository(); err != nil {
+	if o.root, err = repo.Root(); err != nil {
 		return o, err
 	}
 	o.whole = *run == "" && o.profile == "" && len(o.links) == len(allLinks) && !o.quick
@@ -129,22 +130,6 @@ func parse(args []string) (o options, err error) {
 		}
 	}
 	return o, nil
-}
-
-// repository returns the folder with go.mod: the working folder or one above it.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
-			return d, nil
-		}
-		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("%s is not in the repository", dir)
-		}
-	}
 }
 
 func realMain(ctx context.Context, o options, out io.Writer) error {

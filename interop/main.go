@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,6 +30,7 @@ import (
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/repo"
 	"github.com/goroce/roce/interop/vm"
 )
 
@@ -153,13 +153,10 @@ func realMain() (code int, err error) {
 
 // prepare finds the repository, clears the output folder, and builds rocectl and the images of
 // the guests (which also installs the packages that other steps need).
-func (o *options) prepare(ctx context.Context, chosen []testCase) error {
-	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	mod := strings.TrimSpace(string(b))
-	if err != nil || mod == "" || mod == os.DevNull {
-		return errors.New("run it inside the repository: go run ./interop")
+func (o *options) prepare(ctx context.Context, chosen []testCase) (err error) {
+	if o.root, err = repo.Root(); err != nil {
+		return err
 	}
-	o.root = filepath.Dir(mod)
 	if o.out == "" {
 		o.out = filepath.Join(o.root, "interop", "out")
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/goroce/roce/bench/internal/result"
 )
 
-// contender is a stack and its program. End 0 is the server, end 1 the client.
+// contender is a stack and its program.
 type contender interface {
 	name() string
 	// argv returns the command line of an end.
@@ -18,8 +18,21 @@ type contender interface {
 	in(end int, argv ...string) []string
 }
 
+// ends are the two ends of a contender: end 0 is the server, end 1 the client.
+type ends [2]*end
+
+func (e ends) in(i int, argv ...string) []string { return e[i].netns.Argv(argv...) }
+
+// withPeer adds the server's address to the client's command line.
+func (e ends) withPeer(i int, argv []string) []string {
+	if i == 1 {
+		argv = append(argv, e[1].remote.addr.String())
+	}
+	return argv
+}
+
 // rxe is the kernel's stack, with perftest. Its two ends exchange their addresses over the loopback.
-type rxe struct{ ends [2]*end }
+type rxe struct{ ends }
 
 func (rxe) name() string { return "rxe" }
 
@@ -32,12 +45,10 @@ func (r rxe) argv(i int, t test, port, seconds int) []string {
 	return argv
 }
 
-func (rxe) in(_ int, argv ...string) []string { return argv }
-
 // ours is rocectl over a link. On a machine with one processor it does not busy-poll, because the other end could not
 // run meanwhile. (perftest always busy-polls in tests of a given duration.)
 type ours struct {
-	ends    [2]*end
+	ends
 	rocectl string
 	link    string
 	poll    bool
@@ -46,17 +57,13 @@ type ours struct {
 func (o ours) name() string { return "roce " + o.link }
 
 func (o ours) argv(i int, t test, port, seconds int) []string {
-	e := o.ends[i]
-	argv := append([]string{o.rocectl, "perf", t.program, "--dev", e.name, "--link", o.link, fmt.Sprintf("--poll=%t", o.poll)}, t.args(port, seconds)...)
-	if i == 1 {
-		argv = append(argv, e.remote.addr.String())
-	}
-	return argv
+	argv := []string{o.rocectl, "perf", t.program, "--dev", o.ends[i].name, "--link", o.link, fmt.Sprintf("--poll=%t", o.poll)}
+	return o.withPeer(i, append(argv, t.args(port, seconds)...))
 }
 
 // libraries is the same perftest as for rxe, on this stack's libraries in place of the system's.
 type libraries struct {
-	ends [2]*end
+	ends
 	lib  string // folder of libibverbs.so.1
 	link string
 }
@@ -64,26 +71,16 @@ type libraries struct {
 func (l libraries) name() string { return result.LibrariesPrefix + l.link }
 
 func (l libraries) argv(i int, t test, port, seconds int) []string {
-	e := l.ends[i]
-	argv := append([]string{"env", "LD_LIBRARY_PATH=" + l.lib, fmt.Sprintf("ROCE_FLAGS=--dev=%s --link=%s", e.name, l.link), "ib_" + t.program}, t.args(port, seconds)...)
-	if i == 1 {
-		argv = append(argv, e.remote.addr.String())
-	}
-	return argv
+	argv := []string{"env", "LD_LIBRARY_PATH=" + l.lib, fmt.Sprintf("ROCE_FLAGS=--dev=%s --link=%s", l.ends[i].name, l.link), "ib_" + t.program}
+	return l.withPeer(i, append(argv, t.args(port, seconds)...))
 }
-
-func (l libraries) in(i int, argv ...string) []string { return l.ends[i].netns.Argv(argv...) }
-
-func (o ours) in(i int, argv ...string) []string { return o.ends[i].netns.Argv(argv...) }
 
 // mixed is rocectl over a link as the client, and perftest on rxe as the server.
 type mixed struct {
-	rxe, ours contender // both with the ends of the mixed pair
-	link      string
-	lossy     bool
+	ours
+	rxe   rxe // with the same ends
+	lossy bool
 }
-
-func (m mixed) name() string { return m.ours.name() }
 
 func (m mixed) argv(i int, t test, port, seconds int) []string {
 	if i == 0 {
@@ -94,11 +91,4 @@ func (m mixed) argv(i int, t test, port, seconds int) []string {
 		loss = "1%"
 	}
 	return append(m.ours.argv(1, t, port, seconds), "--recovery", "all", "--loss", loss)
-}
-
-func (m mixed) in(i int, argv ...string) []string {
-	if i == 0 {
-		return m.rxe.in(0, argv...)
-	}
-	return m.ours.in(1, argv...)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/repo"
 	"github.com/goroce/roce/interop/vm"
 )
 
@@ -39,12 +40,10 @@ func (o *options) inGuest(ctx context.Context, dir string) error {
 		return err
 	}
 	defer ns.Remove()
-	for _, line := range []string{"tuntap add dev tap0 mode tap", "link set tap0 up"} {
-		if err := ns.IP(ctx, line); err != nil {
-			return err
-		}
+	if err := ns.IP(ctx, "tuntap add dev tap0 mode tap", "link set tap0 up"); err != nil {
+		return err
 	}
-	root, err := repository(ctx)
+	root, err := repo.Root()
 	if err != nil {
 		return err
 	}

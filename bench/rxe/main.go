@@ -31,6 +31,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/repo"
 )
 
 type options struct {
@@ -86,7 +87,11 @@ func (o *options) measure(ctx context.Context) error {
 	}
 	if o.lib == "" {
 		o.lib = filepath.Join(dir, "lib")
-		if err := buildLibraries(ctx, o.lib); err != nil {
+		root, err := repo.Root()
+		if err != nil {
+			return err
+		}
+		if err := proc.Build(ctx, "the libraries", "env", "OUT="+o.lib, filepath.Join(root, "scripts", "cverbs")); err != nil {
 			return err
 		}
 	}
@@ -148,29 +153,8 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// buildLibraries builds this stack's libraries in dir.
-func buildLibraries(ctx context.Context, dir string) error {
-	root, err := repository(ctx)
-	if err != nil {
-		return err
-	}
-	if out, err := proc.Run(ctx, "env", "OUT="+dir, filepath.Join(root, "scripts", "cverbs")); err != nil {
-		return fmt.Errorf("building the libraries: %w\n%s", err, out)
-	}
-	return nil
-}
-
-// repository returns the folder with go.mod.
-func repository(ctx context.Context) (string, error) {
-	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	return filepath.Dir(string(module)), err
-}
-
 // program builds a statically linked program of the repository in dir.
 func program(ctx context.Context, dir, name, pkg string) (file string, err error) {
 	file = filepath.Join(dir, name)
-	if out, err := proc.Run(ctx, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/goroce/roce/"+pkg); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", pkg, err, out)
-	}
-	return file, nil
+	return file, proc.Build(ctx, pkg, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/goroce/roce/"+pkg)
 }

@@ -74,7 +74,7 @@ func (m *measurer) contenders(t test) (all []contender) {
 	if t.who == fromRXE || t.who == lossy {
 		for _, l := range m.links {
 			p := m.pairs.mixed
-			all = append(all, mixed{rxe{p}, ours{p, m.rocectl, l, m.cpus > 1}, l, t.who == lossy})
+			all = append(all, mixed{ours{p, m.rocectl, l, m.cpus > 1}, rxe{p}, t.who == lossy})
 		}
 		return all
 	}

@@ -24,9 +24,9 @@ type end struct {
 	name   string // of the interface, and of the rxe device
 	addr   netip.Addr
 	mac    string
-	table  int // routing table
-	netns  netns.Netns
-	gid    int // index of the address in the rxe device's GID table
+	table  int         // routing table
+	netns  netns.Netns // "" for the initial one
+	gid    int         // index of the address in the rxe device's GID table
 	remote *end
 }
 
@@ -39,11 +39,16 @@ type pairs struct {
 }
 
 // newPairs makes the pairs. If it fails, it removes them again.
-func newPairs(ctx context.Context) (*pairs, error) {
+func newPairs(ctx context.Context) (p *pairs, err error) {
 	if _, err := exec.LookPath("ib_write_bw"); err != nil {
 		return nil, errors.New("perftest is missing: apt install perftest rdma-core")
 	}
-	p := &pairs{}
+	p = &pairs{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
 	for i := range 2 {
 		side := string("ab"[i])
 		p.rxe[i] = &end{name: fmt.Sprintf("rx%d%s", os.Getpid(), side), addr: netip.AddrFrom4([4]byte{198, 18, 191, byte(i + 1)}),
@@ -52,23 +57,23 @@ func newPairs(ctx context.Context) (*pairs, error) {
 		p.mixed[i] = &end{name: "roce0", addr: netip.AddrFrom4([4]byte{198, 18, 193, byte(i + 1)})}
 	}
 	p.mixed[0].name = fmt.Sprintf("rx%dm", os.Getpid())
-	for _, pair := range [][2]*end{p.rxe, p.ours, p.mixed} {
+	for _, pair := range p.all() {
 		pair[0].remote, pair[1].remote = pair[1], pair[0]
 	}
-	if err := p.makeRXE(ctx); err != nil {
-		p.close()
-		return nil, err
+	netns.Sweep(ctx)
+	if err = p.makeRXE(ctx); err != nil {
+		return p, err
 	}
-	if err := p.makeOurs(ctx); err != nil {
-		p.close()
-		return nil, err
+	if err = p.join(ctx, p.ours, "a", "b"); err != nil {
+		return p, err
 	}
-	if err := p.makeMixed(ctx); err != nil {
-		p.close()
-		return nil, err
+	if err = p.join(ctx, p.mixed, "", "m"); err != nil {
+		return p, err
 	}
-	return p, nil
+	return p, p.addRXE(ctx, p.mixed[0])
 }
+
+func (p *pairs) all() [][2]*end { return [][2]*end{p.rxe, p.ours, p.mixed} }
 
 // close removes everything.
 func (p *pairs) close() {
@@ -77,11 +82,6 @@ func (p *pairs) close() {
 	for _, undo := range slices.Backward(p.undo) {
 		undo(ctx)
 	}
-}
-
-func ip(ctx context.Context, format string, a ...any) error {
-	_, err := proc.Run(ctx, append([]string{"ip"}, strings.Fields(fmt.Sprintf(format, a...))...)...)
-	return err
 }
 
 // makeRXE makes the pair in this namespace. If the kernel finds the peer's address in the local
@@ -93,27 +93,23 @@ func (p *pairs) makeRXE(ctx context.Context) error {
 		return fmt.Errorf("this kernel has no rxe: %w", err)
 	}
 	a, b := p.rxe[0], p.rxe[1]
-	if err := ip(ctx, "link add %s address %s type veth peer name %s address %s", a.name, a.mac, b.name, b.mac); err != nil {
+	if err := a.netns.IP(ctx, fmt.Sprintf("link add %s address %s type veth peer name %s address %s", a.name, a.mac, b.name, b.mac)); err != nil {
 		return err
 	}
-	p.undo = append(p.undo, func(ctx context.Context) { ip(ctx, "link del %s", a.name) })
+	p.undo = append(p.undo, func(ctx context.Context) { a.netns.IP(ctx, "link del "+a.name) })
 	for _, e := range p.rxe {
-		for _, line := range []string{
+		rule := fmt.Sprintf("pref %d iif %s lookup %d", e.table%10000, e.name, e.table)
+		if err := e.netns.IP(ctx,
 			fmt.Sprintf("addr add %v/32 dev %s", e.addr, e.name),
 			fmt.Sprintf("link set %s up", e.name),
 			fmt.Sprintf("route add %v/32 dev %s src %v", e.remote.addr, e.name, e.addr),
 			fmt.Sprintf("route del local %v dev %s table local", e.addr, e.name),
 			fmt.Sprintf("route add local %v dev %s table %d", e.addr, e.name, e.table),
-			fmt.Sprintf("rule add pref %d iif %s lookup %d", e.table%10000, e.name, e.table),
 			fmt.Sprintf("neigh replace %v lladdr %s dev %s nud permanent", e.remote.addr, e.remote.mac, e.name),
-		} {
-			if err := ip(ctx, "%s", line); err != nil {
-				return err
-			}
-			if strings.HasPrefix(line, "rule add") {
-				p.undo = append(p.undo, func(ctx context.Context) { ip(ctx, "%s", strings.Replace(line, "add", "del", 1)) })
-			}
+			"rule add "+rule); err != nil {
+			return err
 		}
+		p.undo = append(p.undo, func(ctx context.Context) { e.netns.IP(ctx, "rule del "+rule) })
 	}
 	for _, e := range p.rxe {
 		if err := p.addRXE(ctx, e); err != nil {
@@ -130,31 +126,6 @@ func (p *pairs) addRXE(ctx context.Context, e *end) error {
 	}
 	p.undo = append(p.undo, func(ctx context.Context) { proc.Run(ctx, "rdma", "link", "delete", e.name) })
 	return e.findGID(ctx)
-}
-
-// makeMixed makes the third pair.
-func (p *pairs) makeMixed(ctx context.Context) (err error) {
-	a, b := p.mixed[0], p.mixed[1]
-	if b.netns, err = netns.New(ctx, "rxe-m"); err != nil {
-		return err
-	}
-	p.undo = append(p.undo, func(context.Context) { b.netns.Remove() })
-	if err := ip(ctx, "link add %s type veth peer name %s netns %s", a.name, b.name, b.netns); err != nil {
-		return err
-	}
-	for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", a.addr, a.name), fmt.Sprintf("link set %s up", a.name)} {
-		if err := ip(ctx, "%s", line); err != nil {
-			return err
-		}
-	}
-	if err := b.up(ctx); err != nil {
-		return err
-	}
-	if err := p.addRXE(ctx, a); err != nil {
-		return err
-	}
-	_, err = proc.Run(ctx, b.netns.Argv("ping", "-c", "1", "-w", "10", a.addr.String())...)
-	return err
 }
 
 // carried returns how many bytes the ends of the rxe pair have sent.
@@ -191,53 +162,37 @@ func (e *end) findGID(ctx context.Context) error {
 	return fmt.Errorf("%s has no GID for %v", e.name, e.addr)
 }
 
-// makeOurs makes the pair in two namespaces.
-func (p *pairs) makeOurs(ctx context.Context) error {
-	netns.Sweep(ctx)
-	for i, e := range p.ours {
-		var err error
-		if e.netns, err = netns.New(ctx, "rxe-"+string("ab"[i])); err != nil {
+// join makes the veth pair of two ends. An end whose place in spaces is not empty is in a new namespace.
+func (p *pairs) join(ctx context.Context, ends [2]*end, spaces ...string) (err error) {
+	for i, e := range ends {
+		if spaces[i] == "" {
+			continue
+		}
+		if e.netns, err = netns.New(ctx, "rxe-"+spaces[i]); err != nil {
 			return err
 		}
 		p.undo = append(p.undo, func(context.Context) { e.netns.Remove() })
 	}
-	a, b := p.ours[0], p.ours[1]
-	if err := ip(ctx, "link add %s netns %s type veth peer name %s netns %s", a.name, a.netns, b.name, b.netns); err != nil {
+	a, b := ends[0], ends[1]
+	if err := a.netns.IP(ctx, fmt.Sprintf("link add %s type veth peer name %s netns %s", a.name, b.name, b.netns)); err != nil {
 		return err
 	}
-	for _, e := range p.ours {
-		if err := e.up(ctx); err != nil {
+	for _, e := range ends {
+		if err := e.netns.IP(ctx, fmt.Sprintf("addr add %v/24 dev %s", e.addr, e.name), fmt.Sprintf("link set %s up", e.name)); err != nil {
 			return err
 		}
 	}
-	_, err := proc.Run(ctx, a.netns.Argv("ping", "-c", "1", "-w", "10", b.addr.String())...)
+	_, err = proc.Run(ctx, b.netns.Argv("ping", "-c", "1", "-w", "10", a.addr.String())...)
 	return err
 }
 
-// up gives an end in a namespace its address, and sets its interface up.
-func (e *end) up(ctx context.Context) error {
-	for _, line := range []string{fmt.Sprintf("addr add %v/24 dev %s", e.addr, e.name), fmt.Sprintf("link set %s up", e.name)} {
-		if err := e.netns.IP(ctx, line); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (p *pairs) setMTU(ctx context.Context, mtu int) error {
-	for i := range 2 {
-		if err := ip(ctx, "link set %s mtu %d", p.rxe[i].name, mtu); err != nil {
-			return err
+	for _, pair := range p.all() {
+		for _, e := range pair {
+			if err := e.netns.IP(ctx, fmt.Sprintf("link set %s mtu %d", e.name, mtu)); err != nil {
+				return err
+			}
 		}
-		if err := p.ours[i].netns.IP(ctx, fmt.Sprintf("link set %s mtu %d", p.ours[i].name, mtu)); err != nil {
-			return err
-		}
-	}
-	if err := ip(ctx, "link set %s mtu %d", p.mixed[0].name, mtu); err != nil {
-		return err
-	}
-	if err := p.mixed[1].netns.IP(ctx, fmt.Sprintf("link set %s mtu %d", p.mixed[1].name, mtu)); err != nil {
-		return err
 	}
 	// rxe learns the new path MTU from a notification.
 	select {

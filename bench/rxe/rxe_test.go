@@ -60,7 +60,7 @@ func TestCommands(t *testing.T) {
 		ends := [2]*end{{name: "x"}, {name: "y"}}
 		ends[1].remote = ends[0]
 		our := ours{ends: ends, rocectl: "rocectl", link: "raw"}
-		for _, c := range []contender{rxe{ends}, our, libraries{ends, "lib", "raw"}, mixed{rxe{ends}, our, "raw", true}} {
+		for _, c := range []contender{rxe{ends}, our, libraries{ends, "lib", "raw"}, mixed{our, rxe{ends}, true}} {
 			server, client := strings.Join(c.argv(0, tt, 19001, 2), " "), strings.Join(c.argv(1, tt, 19001, 2), " ")
 			want := strings.Join(tt.args(19001, 2), " ")
 			if !strings.HasSuffix(server, want) || !strings.Contains(client, want+" ") {
@@ -74,7 +74,7 @@ func TestCommands(t *testing.T) {
 func TestSameFaults(t *testing.T) {
 	ends := [2]*end{{name: "x"}, {name: "y"}}
 	ends[1].remote = ends[0]
-	m := mixed{rxe{ends}, ours{ends: ends, rocectl: "rocectl", link: "raw"}, "raw", false}
+	m := mixed{ours{ends: ends, rocectl: "rocectl", link: "raw"}, rxe{ends}, false}
 	lossy := m
 	lossy.lossy = true
 	tt := find(t, result.FromRXE)

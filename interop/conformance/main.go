@@ -30,7 +30,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -43,6 +42,8 @@ import (
 	"github.com/goroce/roce/interop/conformance/hostile"
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/netns"
+	"github.com/goroce/roce/interop/proc"
+	"github.com/goroce/roce/interop/repo"
 	"github.com/goroce/roce/qp"
 )
 
@@ -170,21 +171,18 @@ func parse() (o *options, list bool, err error) {
 
 // prepare finds the repository and makes the folder for logs. It is called only for pairings that
 // need root.
-func (o *options) prepare(ctx context.Context) error {
+func (o *options) prepare(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("root is needed for network namespaces (-pairing mem needs none)")
 	}
-	b, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	mod := strings.TrimSpace(string(b))
-	if err != nil || mod == "" || mod == os.DevNull {
-		return errors.New("run it inside the repository: go run ./interop/conformance")
+	if o.root, err = repo.Root(); err != nil {
+		return err
 	}
-	o.root = filepath.Dir(mod)
 	if o.out == "" {
 		o.out = filepath.Join(o.root, "interop", "out")
 	}
-	if out, err := exec.CommandContext(ctx, filepath.Join(o.root, "scripts", "need"), "iproute2").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+	if _, err := proc.Run(ctx, filepath.Join(o.root, "scripts", "need"), "iproute2"); err != nil {
+		return err
 	}
 	netns.Sweep(ctx)
 	return os.MkdirAll(o.out, 0o755)
