@@ -166,7 +166,7 @@ func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 
 // columns returns the columns of the guest's kernel; asks selects their tests.
 func (b *vmBed) columns(asks func(suite.Test) bool) []column {
-	us := func(requests bool) opener {
+	us := func(requests bool) suite.Opener {
 		return func(test suite.Test) (verbs.Node, error) {
 			return ourDevice(b.ns.Do, "tap0", roce.InterfaceConfig{Options: b.options}, b.harms(test, requests))(test)
 		}

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/goroce/roce"
@@ -14,7 +12,6 @@ import (
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
-	"github.com/goroce/roce/link/mem"
 )
 
 // column is a pairing with its roles: one column of the table.
@@ -39,65 +36,25 @@ func (c *column) run(test suite.Test) suite.Result {
 	if err != nil {
 		return suite.Result{Verdict: suite.Fail, Notes: []string{fmt.Sprintf("the two sides could not be opened: %v", err)}}
 	}
-	if test.Single {
-		err = responder.Close()
-		responder = nil
-	}
-	r := suite.Run(test, requester, responder)
-	for _, n := range []verbs.Node{requester, responder} {
-		if n != nil {
-			err = errors.Join(err, n.Close())
-		}
-	}
-	if err != nil {
-		r.Verdict = suite.Fail
-		r.Notes = append(r.Notes, fmt.Sprintf("closing the sides: %v", err))
-	}
-	return r
+	return suite.Run(test, requester, responder)
 }
 
 // notApplicable is the verdict of a test that a column leaves out.
 const notApplicable suite.Verdict = -1
 
-// opener makes one side of a test.
-type opener func(suite.Test) (verbs.Node, error)
-
 // pairOf opens two sides with one function each.
-func pairOf(requester, responder opener) func(suite.Test) (verbs.Node, verbs.Node, error) {
-	return func(test suite.Test) (verbs.Node, verbs.Node, error) {
-		a, err := requester(test)
-		if err != nil {
-			return nil, nil, err
-		}
-		b, err := responder(test)
-		if err != nil {
-			a.Close()
-			return nil, nil, err
-		}
-		return a, b, nil
-	}
+func pairOf(requester, responder suite.Opener) func(suite.Test) (verbs.Node, verbs.Node, error) {
+	return func(test suite.Test) (verbs.Node, verbs.Node, error) { return suite.Both(test, requester, responder) }
 }
-
-// memMTU makes the path MTU 1024, as on Ethernet.
-const memMTU = 1500
 
 // memColumn is roce and roce over a switch in the process.
 func memColumn() column {
 	return column{name: "mem", heading: "mem", usual: testUsual, open: func(test suite.Test) (verbs.Node, verbs.Node, error) {
-		hub := mem.NewHub(mem.Config{MTU: memMTU})
-		macs := roce.Neighbours{}
-		open := func(addr, second string) opener {
-			return func(suite.Test) (verbs.Node, error) {
-				a, b := netip.MustParseAddr(addr), netip.MustParseAddr(second)
-				macs[a], macs[b] = roce.DerivedMAC(a), roce.DerivedMAC(a)
-				port, err := hub.Port(addr, macs[a])
-				if err != nil {
-					return nil, err
-				}
-				return ours.Open(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
-			}
+		s := ours.NewSwitch()
+		open := func(last byte) suite.Opener {
+			return func(suite.Test) (verbs.Node, error) { return s.Open(last, nil) }
 		}
-		return pairOf(open("10.0.0.1", "10.0.1.1"), open("10.0.0.2", "10.0.1.2"))(test)
+		return suite.Both(test, open(1), open(2))
 	}}
 }
 
@@ -116,17 +73,17 @@ type namespace func(f func() error) error
 
 // ourInterface opens roce on an interface of a namespace, with faults unless the
 // test asks for none.
-func ourInterface(in namespace, name string, network fault.Config) opener {
+func ourInterface(in namespace, name string, network fault.Config) suite.Opener {
 	return ourDevice(in, name, roce.InterfaceConfig{}, network)
 }
 
 // ourTarget opens roce exclusively on an interface of a namespace, by a driver. On a shared
 // interface the kernel would drop packets that are for no process, without counting them.
-func ourTarget(in namespace, name, driver string) opener {
+func ourTarget(in namespace, name, driver string) suite.Opener {
 	return ourDevice(in, name, roce.InterfaceConfig{Driver: driver, Exclusive: true}, unfaulty)
 }
 
-func ourDevice(in namespace, name string, c roce.InterfaceConfig, network fault.Config) opener {
+func ourDevice(in namespace, name string, c roce.InterfaceConfig, network fault.Config) suite.Opener {
 	return func(test suite.Test) (n verbs.Node, err error) {
 		c := c
 		if !test.Clean && network.Enabled() {

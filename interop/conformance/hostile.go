@@ -76,7 +76,7 @@ const quiet, quietRXE = 2 * time.Millisecond, 40 * time.Millisecond
 // memVictim is roce on a switch in the process.
 func memVictim() victim {
 	return victim{name: "mem", open: func() (verbs.Node, *hostile.Attacker, error) {
-		hub := mem.NewHub(mem.Config{MTU: memMTU})
+		hub := mem.NewHub(mem.Config{MTU: linkMTU})
 		target, own := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 		port, err := hub.Port("target", roce.DerivedMAC(target))
 		if err != nil {
@@ -122,7 +122,7 @@ func attackerOn(in namespace, name, own, target string, wait time.Duration, sing
 }
 
 // victimOf returns a victim with functions that open a target and an attacker.
-func victimOf(name, kernel string, target opener, attacker func() (*hostile.Attacker, error)) victim {
+func victimOf(name, kernel string, target suite.Opener, attacker func() (*hostile.Attacker, error)) victim {
 	return victim{name: name, kernel: kernel, open: func() (verbs.Node, *hostile.Attacker, error) {
 		n, err := target(suite.Test{Clean: true})
 		if err != nil {

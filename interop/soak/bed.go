@@ -10,8 +10,6 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/interop/child"
 	"github.com/goroce/roce/interop/netns"
-	"github.com/goroce/roce/link"
-	"github.com/goroce/roce/link/fault"
 )
 
 // device is either end of the veth pair. This process opens devices at one end (near), the peer runs at the other (far).
@@ -41,11 +39,7 @@ func open(n netns.Netns, driver string, clean bool, seed uint64) (d *roce.Device
 }
 
 func openHere(driver string, clean bool, seed uint64) (*roce.Device, error) {
-	c := roce.InterfaceConfig{Driver: driver}
-	if !clean {
-		c.Wrap = func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
-	}
-	return roce.OpenInterface(device, c)
+	return roce.OpenInterface(device, roce.InterfaceConfig{Driver: driver, Wrap: lossy(clean, seed)})
 }
 
 // startPeer starts the peer and waits until it listens.

@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/ours"
 	"github.com/goroce/roce/interop/conformance/suite"
@@ -22,7 +20,6 @@ import (
 	"github.com/goroce/roce/interop/netns"
 	"github.com/goroce/roce/link"
 	"github.com/goroce/roce/link/fault"
-	"github.com/goroce/roce/link/mem"
 )
 
 // rates are the faults of the network in each direction.
@@ -117,51 +114,41 @@ func (s *soak) round(ctx context.Context, driver string, end time.Time) error {
 }
 
 // sides opens the two sides of a test. For a clean test the network has no faults.
-type sides func(clean bool) (a, b verbs.Node, err error)
+type sides func(suite.Test) (a, b verbs.Node, err error)
 
 // memSides are devices on a switch in the process.
 func memSides(seed uint64) sides {
-	return func(clean bool) (verbs.Node, verbs.Node, error) {
-		hub := mem.NewHub(mem.Config{MTU: 1500})
-		macs := roce.Neighbours{}
-		open := func(addr, second string) (verbs.Node, error) {
-			a, b := netip.MustParseAddr(addr), netip.MustParseAddr(second)
-			macs[a], macs[b] = roce.DerivedMAC(a), roce.DerivedMAC(a)
-			var p link.Port
-			p, err := hub.Port(addr, macs[a])
-			if err != nil {
-				return nil, err
-			}
-			if !clean {
+	return func(test suite.Test) (verbs.Node, verbs.Node, error) {
+		s := ours.NewSwitch()
+		open := func(last byte) suite.Opener {
+			return func(test suite.Test) (verbs.Node, error) {
 				seed++
-				if p, err = fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}); err != nil {
-					return nil, err
-				}
+				return s.Open(last, lossy(test.Clean, seed))
 			}
-			return ours.Open(roce.Open(roce.Config{Ports: []link.Port{p}, Addrs: []netip.Addr{a, b}, Options: roce.Options{Resolver: macs}}))
 		}
-		return both(func() (verbs.Node, error) { return open("10.0.0.1", "10.0.1.1") }, func() (verbs.Node, error) { return open("10.0.0.2", "10.0.1.2") })
+		return suite.Both(test, open(1), open(2))
 	}
 }
 
 // pairSides are devices at both ends of the veth pair, in this process.
 func (s *soak) pairSides(driver string, seed uint64) sides {
-	return func(clean bool) (verbs.Node, verbs.Node, error) {
-		seed += 2
-		return both(func() (verbs.Node, error) { return ours.Open(open(s.pair[near], driver, clean, seed)) },
-			func() (verbs.Node, error) { return ours.Open(open(s.pair[far], driver, clean, seed+1)) })
+	return func(test suite.Test) (verbs.Node, verbs.Node, error) {
+		open := func(end int) suite.Opener {
+			return func(test suite.Test) (verbs.Node, error) {
+				seed++
+				return ours.Open(open(s.pair[end], driver, test.Clean, seed))
+			}
+		}
+		return suite.Both(test, open(near), open(far))
 	}
 }
 
-func both(first, second func() (verbs.Node, error)) (a, b verbs.Node, err error) {
-	if a, err = first(); err != nil {
-		return nil, nil, err
+// lossy returns the wrapper of a port on a network with faults, or nil for a clean network.
+func lossy(clean bool, seed uint64) func(link.Port) (link.Port, error) {
+	if clean {
+		return nil
 	}
-	if b, err = second(); err != nil {
-		a.Close()
-		return nil, nil, err
-	}
-	return a, b, nil
+	return func(p link.Port) (link.Port, error) { return fault.Wrap(p, fault.Config{Seed: seed, Tx: rates}) }
 }
 
 // slice is how many tests of the suite a round runs; the next round continues after them.
@@ -203,21 +190,12 @@ const (
 
 // runTest runs one test on two new sides.
 func runTest(test suite.Test, open sides) error {
-	a, b, err := open(test.Clean)
+	a, b, err := open(test)
 	if err != nil {
 		return err
 	}
-	if test.Single {
-		err = b.Close()
-		b = nil
+	if r := suite.Run(test, a, b); r.Verdict == suite.Fail {
+		return errors.New(strings.Join(r.Notes, "; "))
 	}
-	r := suite.Run(test, a, b)
-	err = errors.Join(err, a.Close())
-	if b != nil {
-		err = errors.Join(err, b.Close())
-	}
-	if r.Verdict == suite.Fail {
-		err = errors.Join(errors.New(strings.Join(r.Notes, "; ")), err)
-	}
-	return err
+	return nil
 }

@@ -39,6 +39,21 @@ func All() []Test {
 		srqTests, notifyTests, windowTests, extendedTests, crossTests, dcTests)
 }
 
+// Opener makes a new device context for one side of a test.
+type Opener func(Test) (verbs.Node, error)
+
+// Both opens both sides of a test.
+func Both(test Test, requester, responder Opener) (a, b verbs.Node, err error) {
+	if a, err = requester(test); err != nil {
+		return nil, nil, err
+	}
+	if b, err = responder(test); err != nil {
+		a.Close()
+		return nil, nil, err
+	}
+	return a, b, nil
+}
+
 // Verdict is the outcome of a test.
 type Verdict int
 
@@ -65,9 +80,27 @@ type Result struct {
 	Refused bool
 }
 
-// Run runs a test. For Single tests responder may be nil. The caller closes the
-// sides.
-func Run(test Test, requester, responder verbs.Node) (r Result) {
+// Run runs a test and closes the sides. A Single test gets only the requester.
+func Run(test Test, requester, responder verbs.Node) Result {
+	var errs []error
+	if test.Single {
+		errs = append(errs, responder.Close())
+		responder = nil
+	}
+	r := run(test, requester, responder)
+	for _, n := range []verbs.Node{requester, responder} {
+		if n != nil {
+			errs = append(errs, n.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.Verdict = Fail
+		r.Notes = append(r.Notes, fmt.Sprintf("closing the sides: %v", err))
+	}
+	return r
+}
+
+func run(test Test, requester, responder verbs.Node) (r Result) {
 	start := time.Now()
 	t := &T{requester: requester, responder: responder}
 	defer func() { r.Took, r.Known, r.Refused = time.Since(start), t.known, t.refused }()
