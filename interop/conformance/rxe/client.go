@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -51,11 +52,14 @@ func (a arg) String() string {
 	return fmt.Sprintf("%s=%d", a.key, a.val)
 }
 
-// reply is an answer of the agent. The keys are in order, because some are repeated.
+// reply is an answer of the agent. The keys are in order, because some are repeated. The values of a failed call are 0.
 type reply struct {
 	keys, vals []string
-	err        error // the first value that is not a number where one is expected
+	err        error // of the call, or a value that is not a number where one is expected
 }
+
+// failure returns the error of the call and of the values that were read.
+func (r *reply) failure() error { return r.err }
 
 func (r *reply) text(key string) string {
 	for i, k := range r.keys {
@@ -90,71 +94,59 @@ func (r *reply) bytes(key string) []byte {
 	return b
 }
 
-// call makes one call. A failed verb is a *verbs.Error with its errno; any other error is
+// call makes one call. The error of a failed verb is a *verbs.Error with its errno; any other error is
 // a fault of the test equipment.
-func (c *client) call(name string, args ...arg) (*reply, error) {
-	var b strings.Builder
-	b.WriteString(name)
+func (c *client) call(name string, args ...arg) *reply {
+	words := []string{name}
 	for _, a := range args {
-		b.WriteByte(' ')
-		b.WriteString(a.String())
+		words = append(words, a.String())
 	}
-	line := b.String()
-	b.WriteByte('\n')
+	line := strings.Join(words, " ")
+	fail := func(format string, a ...any) *reply {
+		return &reply{err: fmt.Errorf("verbs agent: %s: %s", brief(line), fmt.Sprintf(format, a...))}
+	}
 	c.conn.SetDeadline(time.Now().Add(patience))
-	if _, err := c.conn.Write([]byte(b.String())); err != nil {
-		return nil, fmt.Errorf("verbs agent: %s: %v", brief(line), err)
+	if _, err := io.WriteString(c.conn, line+"\n"); err != nil {
+		return fail("%v", err)
 	}
 	answer, err := c.in.ReadString('\n')
 	if err != nil {
-		return nil, fmt.Errorf("verbs agent: %s: no answer: %v", brief(line), err)
+		return fail("no answer: %v", err)
 	}
-	words := strings.Fields(answer)
-	if len(words) == 0 {
-		return nil, fmt.Errorf("verbs agent: %s: empty answer", brief(line))
-	}
-	rest := words[1:]
+	verdict, rest, _ := strings.Cut(strings.TrimSpace(answer), " ")
 	var errno int
-	switch words[0] {
+	switch verdict {
 	case "ok":
 	case "err":
-		if len(rest) > 0 {
-			errno, _ = strconv.Atoi(rest[0])
-			rest = rest[1:]
-		}
-		if errno <= 0 {
-			return nil, fmt.Errorf("verbs agent: %s: %q", brief(line), answer)
+		var number string
+		number, rest, _ = strings.Cut(rest, " ")
+		if errno, _ = strconv.Atoi(number); errno <= 0 {
+			return fail("%q", answer)
 		}
 	default:
-		return nil, fmt.Errorf("verbs agent: %s: %s", brief(line), strings.TrimSpace(answer))
+		return fail("the answer is %q", answer)
 	}
 	r := &reply{}
-	for _, w := range rest {
+	for w := range strings.FieldsSeq(rest) {
 		k, v, ok := strings.Cut(w, "=")
 		if !ok {
-			return nil, fmt.Errorf("verbs agent: %s: %q", brief(line), w)
+			return fail("%q", w)
 		}
 		r.keys, r.vals = append(r.keys, k), append(r.vals, v)
 	}
 	if errno != 0 {
-		return r, &verbs.Error{Side: c.side, Call: name, Errno: syscall.Errno(errno), Posted: r.int("posted")}
+		r.err = &verbs.Error{Side: c.side, Call: name, Errno: syscall.Errno(errno), Posted: r.int("posted")}
 	}
-	return r, nil
+	return r
 }
 
 // do makes a call without results.
-func (c *client) do(name string, args ...arg) error {
-	_, err := c.call(name, args...)
-	return err
-}
+func (c *client) do(name string, args ...arg) error { return c.call(name, args...).failure() }
 
 // made makes a call whose only result is a handle.
 func (c *client) made(name string, args ...arg) (verbs.Handle, error) {
-	r, err := c.call(name, args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.handle(), r.err
+	r := c.call(name, args...)
+	return r.handle(), r.failure()
 }
 
 // brief shortens a request for a message.

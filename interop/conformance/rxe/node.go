@@ -40,9 +40,9 @@ func Open(conn net.Conn, kernel string, offers verbs.Feature) (*Node, error) {
 
 // findGID finds the first IPv4 address in the GID table.
 func (n *Node) findGID() error {
-	r, err := n.call("query_gid_table", arg{"max", 64})
-	if err != nil {
-		return err
+	r := n.call("query_gid_table", arg{"max", 64})
+	if r.err != nil {
+		return r.err
 	}
 	for i := 0; i+2 < len(r.keys); i += 3 {
 		e := &reply{keys: r.keys[i : i+3], vals: r.vals[i : i+3]}
@@ -71,11 +71,8 @@ func (n *Node) Close() error { return n.conn.Close() }
 
 // CapFlags returns the capabilities of the device.
 func (n *Node) CapFlags() (uint64, error) {
-	r, err := n.call("query_device")
-	if err != nil {
-		return 0, err
-	}
-	return r.num("cap_flags"), r.err
+	r := n.call("query_device")
+	return r.num("cap_flags"), r.failure()
 }
 
 func gid(b []byte) (g bth.GID) {
@@ -84,20 +81,14 @@ func gid(b []byte) (g bth.GID) {
 }
 
 func (n *Node) NextEvent(wait time.Duration) (verbs.Event, error) {
-	r, err := n.call("get_event", arg{"ms", wait.Milliseconds()})
-	if err != nil {
-		return verbs.Event{}, err
-	}
-	return verbs.Event{Type: r.int("type"), Object: verbs.Handle(r.num("object")), Port: r.int("port")}, r.err
+	r := n.call("get_event", arg{"ms", wait.Milliseconds()})
+	return verbs.Event{Type: r.int("type"), Object: verbs.Handle(r.num("object")), Port: r.int("port")}, r.failure()
 }
 
 // Counter reads one of hw_counters.
 func (n *Node) Counter(name string) (uint64, error) {
-	r, err := n.call("counter", arg{"name", name})
-	if err != nil {
-		return 0, err
-	}
-	return r.num("value"), r.err
+	r := n.call("counter", arg{"name", name})
+	return r.num("value"), r.failure()
 }
 
 func (n *Node) CreateChannel() (verbs.Handle, error) { return n.made("create_channel") }
@@ -107,19 +98,13 @@ func (n *Node) DestroyChannel(c verbs.Handle) error {
 }
 
 func (n *Node) CreateCQ(size int, channel verbs.Handle, vector int) (verbs.CQ, error) {
-	r, err := n.call("create_cq", arg{"n", uint64(int64(size))}, arg{"channel", channel}, arg{"vector", uint64(int64(vector))})
-	if err != nil {
-		return verbs.CQ{}, err
-	}
-	return verbs.CQ{H: r.handle(), Cap: r.int("cap")}, r.err
+	r := n.call("create_cq", arg{"n", uint64(int64(size))}, arg{"channel", channel}, arg{"vector", uint64(int64(vector))})
+	return verbs.CQ{H: r.handle(), Cap: r.int("cap")}, r.failure()
 }
 
 func (n *Node) ResizeCQ(c verbs.Handle, size int) (int, error) {
-	r, err := n.call("resize_cq", arg{"cq", c}, arg{"n", uint64(int64(size))})
-	if err != nil {
-		return 0, err
-	}
-	return r.int("cap"), r.err
+	r := n.call("resize_cq", arg{"cq", c}, arg{"n", uint64(int64(size))})
+	return r.int("cap"), r.failure()
 }
 
 func (n *Node) DestroyCQ(c verbs.Handle) error { return n.do("destroy_cq", arg{"cq", c}) }
@@ -129,18 +114,15 @@ func (n *Node) ReqNotify(c verbs.Handle, solicited bool) error {
 }
 
 func (n *Node) CQEvent(channel verbs.Handle, wait time.Duration) (verbs.Handle, error) {
-	r, err := n.call("get_cq_event", arg{"channel", channel}, arg{"ms", wait.Milliseconds()})
-	if err != nil {
-		return 0, err
-	}
-	return verbs.Handle(r.num("cq")), r.err
+	r := n.call("get_cq_event", arg{"channel", channel}, arg{"ms", wait.Milliseconds()})
+	return verbs.Handle(r.num("cq")), r.failure()
 }
 
 // Poll repeats ibv_poll_cq until it has max completions, or the time wait has passed.
 func (n *Node) Poll(c verbs.Handle, max int, wait time.Duration) ([]cq.WC, error) {
-	r, err := n.call("poll_cq", arg{"cq", c}, arg{"n", max}, arg{"ms", wait.Milliseconds()})
-	if err != nil {
-		return nil, err
+	r := n.call("poll_cq", arg{"cq", c}, arg{"n", max}, arg{"ms", wait.Milliseconds()})
+	if r.err != nil {
+		return nil, r.err
 	}
 	var wcs []cq.WC
 	for _, v := range r.vals {
@@ -177,11 +159,8 @@ func parseWC(s string) (w cq.WC, err error) {
 func (n *Node) OpenXRCD() (verbs.Handle, error) { return n.made("open_xrcd") }
 
 func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
-	r, err := n.call("create_srq", arg{"pd", pd}, arg{"wr", uint32(a.MaxWR)}, arg{"sge", uint32(a.MaxSGE)}, arg{"limit", uint32(a.Limit)})
-	if err != nil {
-		return verbs.Sink{}, err
-	}
-	return verbs.Sink{H: r.handle(), MaxWR: r.int("wr"), MaxSGE: r.int("sge")}, r.err
+	r := n.call("create_srq", arg{"pd", pd}, arg{"wr", uint32(a.MaxWR)}, arg{"sge", uint32(a.MaxSGE)}, arg{"limit", uint32(a.Limit)})
+	return verbs.Sink{H: r.handle(), MaxWR: r.int("wr"), MaxSGE: r.int("sge")}, r.failure()
 }
 
 // CreateXRCSRQ always fails: rxe has no XRC domains.
@@ -195,11 +174,8 @@ func (n *Node) ModifySRQ(srq verbs.Handle, a verbs.SRQAttr, mask int) error {
 }
 
 func (n *Node) QuerySRQ(srq verbs.Handle) (verbs.SRQAttr, error) {
-	r, err := n.call("query_srq", arg{"srq", srq})
-	if err != nil {
-		return verbs.SRQAttr{}, err
-	}
-	return verbs.SRQAttr{MaxWR: r.int("wr"), MaxSGE: r.int("sge"), Limit: r.int("limit")}, r.err
+	r := n.call("query_srq", arg{"srq", srq})
+	return verbs.SRQAttr{MaxWR: r.int("wr"), MaxSGE: r.int("sge"), Limit: r.int("limit")}, r.failure()
 }
 
 func (n *Node) DestroySRQ(srq verbs.Handle) error { return n.do("destroy_srq", arg{"srq", srq}) }

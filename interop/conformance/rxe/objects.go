@@ -25,20 +25,14 @@ func (n *Node) DestroyAH(ah verbs.Handle) error { return n.do("destroy_ah", arg{
 
 // Alloc gets memory in the guest.
 func (n *Node) Alloc(size uint64) (uint64, error) {
-	r, err := n.call("alloc", arg{"len", size})
-	if err != nil {
-		return 0, err
-	}
-	return r.num("addr"), r.err
+	r := n.call("alloc", arg{"len", size})
+	return r.num("addr"), r.failure()
 }
 
 // ReadMem reads memory in the guest.
 func (n *Node) ReadMem(addr, size uint64) ([]byte, error) {
-	r, err := n.call("mem_read", arg{"addr", addr}, arg{"len", size})
-	if err != nil {
-		return nil, err
-	}
-	return r.bytes("data"), r.err
+	r := n.call("mem_read", arg{"addr", addr}, arg{"len", size})
+	return r.bytes("data"), r.failure()
 }
 
 // WriteMem writes memory in the guest.
@@ -57,19 +51,13 @@ func (n *Node) RegMRIova(pd verbs.Handle, addr, size, iova uint64, access mr.Acc
 }
 
 func (n *Node) region(m verbs.MR, args ...arg) (verbs.MR, error) {
-	r, err := n.call("reg_mr", args...)
-	if err != nil {
-		return verbs.MR{}, err
-	}
+	r := n.call("reg_mr", args...)
 	m.H, m.LKey, m.RKey = r.handle(), bth.LKey(r.num("lkey")), bth.RKey(r.num("rkey"))
-	return m, r.err
+	return m, r.failure()
 }
 
 func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64, access mr.Access) (verbs.MR, error) {
-	r, err := n.call("rereg_mr", arg{"mr", m.H}, arg{"flags", flags}, arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access})
-	if err != nil {
-		return m, err
-	}
+	r := n.call("rereg_mr", arg{"mr", m.H}, arg{"flags", flags}, arg{"pd", pd}, arg{"addr", addr}, arg{"len", size}, arg{"access", access})
 	m.LKey, m.RKey = bth.LKey(r.num("lkey")), bth.RKey(r.num("rkey"))
 	if flags&verbs.ReregTranslation != 0 {
 		m.Addr, m.Len = addr, size
@@ -77,7 +65,7 @@ func (n *Node) ReregMR(m verbs.MR, flags int, pd verbs.Handle, addr, size uint64
 	if flags&verbs.ReregAccess != 0 {
 		m.Access = access
 	}
-	return m, r.err
+	return m, r.failure()
 }
 
 func (n *Node) DeregMR(m verbs.Handle) error { return n.do("dereg_mr", arg{"mr", m}) }
@@ -98,22 +86,16 @@ func (n *Node) RegIndirect(verbs.Handle, []verbs.Part, uint64, uint64, mr.Access
 }
 
 func (n *Node) AllocMW(pd verbs.Handle, typ int) (verbs.MW, error) {
-	r, err := n.call("alloc_mw", arg{"pd", pd}, arg{"type", typ})
-	if err != nil {
-		return verbs.MW{}, err
-	}
-	return verbs.MW{H: r.handle(), RKey: bth.RKey(r.num("rkey"))}, r.err
+	r := n.call("alloc_mw", arg{"pd", pd}, arg{"type", typ})
+	return verbs.MW{H: r.handle(), RKey: bth.RKey(r.num("rkey"))}, r.failure()
 }
 
 func (n *Node) DeallocMW(mw verbs.Handle) error { return n.do("dealloc_mw", arg{"mw", mw}) }
 
 func (n *Node) BindMW(q, mw verbs.Handle, b verbs.Bind, id uint64, flags qp.SendFlags) (bth.RKey, error) {
-	r, err := n.call("bind_mw", arg{"qp", q}, arg{"mw", mw}, arg{"mr", b.MR}, arg{"addr", b.Addr}, arg{"len", b.Len},
+	r := n.call("bind_mw", arg{"qp", q}, arg{"mw", mw}, arg{"mr", b.MR}, arg{"addr", b.Addr}, arg{"len", b.Len},
 		arg{"access", b.Access}, arg{"id", id}, arg{"flags", flags})
-	if err != nil {
-		return 0, err
-	}
-	return bth.RKey(r.num("rkey")), r.err
+	return bth.RKey(r.num("rkey")), r.failure()
 }
 
 // sendOps are the operations for which an extended queue pair is created (enum
@@ -141,14 +123,11 @@ func (n *Node) CreateQP(i verbs.QPInit) (verbs.QP, error) {
 			ops |= flushOp
 		}
 	}
-	r, err := n.call("create_qp", arg{"pd", i.PD}, arg{"type", i.Type}, arg{"scq", i.SendCQ}, arg{"rcq", i.RecvCQ}, arg{"srq", i.SRQ},
+	r := n.call("create_qp", arg{"pd", i.PD}, arg{"type", i.Type}, arg{"scq", i.SendCQ}, arg{"rcq", i.RecvCQ}, arg{"srq", i.SRQ},
 		arg{"xrcd", i.XRCD}, arg{"swr", uint32(i.Caps.MaxSendWR)}, arg{"rwr", uint32(i.Caps.MaxRecvWR)},
 		arg{"ssge", uint32(i.Caps.MaxSendSGE)}, arg{"rsge", uint32(i.Caps.MaxRecvSGE)}, arg{"inline", uint32(i.Caps.MaxInlineData)},
 		arg{"sigall", i.SignalAll}, arg{"ops", ops})
-	if err != nil {
-		return verbs.QP{}, err
-	}
-	return verbs.QP{H: r.handle(), QPN: bth.QPN(r.num("qpn")), Caps: caps(r)}, r.err
+	return verbs.QP{H: r.handle(), QPN: bth.QPN(r.num("qpn")), Caps: caps(r)}, r.failure()
 }
 
 func caps(r *reply) qp.Caps {
@@ -170,10 +149,7 @@ func (n *Node) ModifyQP(q verbs.Handle, a *verbs.QPAttr, mask qp.AttrMask) error
 }
 
 func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps, error) {
-	r, err := n.call("query_qp", arg{"qp", q}, arg{"mask", mask})
-	if err != nil {
-		return verbs.QPAttr{}, qp.Caps{}, err
-	}
+	r := n.call("query_qp", arg{"qp", q}, arg{"mask", mask})
 	return verbs.QPAttr{
 		State: qp.State(r.num("state")), CurState: qp.State(r.num("cur")), PathMTU: bth.MTU(r.num("mtu")),
 		MigState: uint8(r.num("mig")), QKey: bth.QKey(r.num("qkey")), RQPSN: bth.PSN(r.num("rqpsn")), SQPSN: bth.PSN(r.num("sqpsn")),
@@ -181,7 +157,7 @@ func (n *Node) QueryQP(q verbs.Handle, mask qp.AttrMask) (verbs.QPAttr, qp.Caps,
 		Draining: r.num("draining") != 0, MaxRdAtomic: uint8(r.num("rd")), MaxDestRdAtomic: uint8(r.num("destrd")),
 		MinRNRTimer: bth.RNRTimer(r.num("minrnr")), Port: uint8(r.num("port")), Timeout: uint8(r.num("timeout")),
 		RetryCnt: uint8(r.num("retry")), RNRRetry: uint8(r.num("rnr")),
-	}, caps(r), r.err
+	}, caps(r), r.failure()
 }
 
 func (n *Node) DestroyQP(q verbs.Handle) error { return n.do("destroy_qp", arg{"qp", q}) }
