@@ -11,10 +11,10 @@ import (
 
 // atomicTests are the tests of pyverbs test_atomic.
 var atomicTests = []Test{
-	{Name: "TestAtomic/CmpAndSwap", Checks: "swaps if the word is equal; returns the old word in both cases", Run: func(t *T) { compareSwap(t, false) }},
-	{Name: "TestAtomic/CmpAndSwapEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { compareSwap(t, true) }},
-	{Name: "TestAtomic/FetchAndAdd", Checks: "adds modulo 2^64; returns the old word", Run: func(t *T) { fetchAdd(t, false) }},
-	{Name: "TestAtomic/FetchAndAddEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { fetchAdd(t, true) }},
+	{Name: "TestAtomic/CmpAndSwap", Checks: "swaps if the word is equal; returns the old word in both cases", Run: func(t *T) { compareSwap(t) }},
+	{Name: "TestAtomic/CmpAndSwapEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { compareSwap(t, extended) }},
+	{Name: "TestAtomic/FetchAndAdd", Checks: "adds modulo 2^64; returns the old word", Run: func(t *T) { fetchAdd(t) }},
+	{Name: "TestAtomic/FetchAndAddEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { fetchAdd(t, extended) }},
 	{Name: "TestAtomic/Concurrent", Checks: "atomics of several connections on one word are all executed, each once", Run: concurrentAtomics},
 	{Name: "TestAtomic/InvalidQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant atomics", Run: func(t *T) {
 		refusedRemotely(t, qp.FetchAdd, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteAtomic }, nil)
@@ -36,9 +36,7 @@ var atomicTests = []Test{
 		refusedRemotely(t, qp.FetchAdd, cq.RemAccessErr, nil, func(w *verbs.SendWR) { w.RKey ^= 1 })
 	}},
 	{Name: "TestAtomic/NotGranted", Checks: "REM_INV_REQ_ERR if the responder grants no atomics at all", Run: func(t *T) {
-		ca, cb := defaults(), defaults()
-		cb.dest = 0
-		a, _ := t.pairOf(ca, cb)
+		a, _ := t.pairOf(defaults(), defaults(func(c *config) { c.dest = 0 }))
 		a.answeredAs(a.post(a.wr(qp.FetchAdd, 0, 8, 0)), cq.RemInvReqErr)
 	}},
 }
@@ -54,8 +52,8 @@ func (e *end) word(off uint64) uint64 {
 	return binary.NativeEndian.Uint64(must1(e.ReadMem(e.mr.Addr+off, 8))(e.t))
 }
 
-func compareSwap(t *T, extended bool) {
-	a, b := t.pair(func(c *config) { c.extended = extended })
+func compareSwap(t *T, with ...func(*config)) {
+	a, b := t.pair(with...)
 	const first, second = 0x0102030405060708, 0xF1F2F3F4F5F6F7F8
 	for _, x := range []struct{ there, compare, swap, after uint64 }{
 		{first, first, second, second}, {second, first, 7, second}, {0, 0, 1, 1},
@@ -71,8 +69,8 @@ func compareSwap(t *T, extended bool) {
 	}
 }
 
-func fetchAdd(t *T, extended bool) {
-	a, b := t.pair(func(c *config) { c.extended = extended })
+func fetchAdd(t *T, with ...func(*config)) {
+	a, b := t.pair(with...)
 	for _, x := range []struct{ there, add uint64 }{{0, 1}, {0x0102030405060708, 5}, {^uint64(0), 2}, {3, ^uint64(0)}} {
 		b.setWord(8, x.there)
 		w := a.wr(qp.FetchAdd, 16, 8, 8)

@@ -33,14 +33,9 @@ var crossTests = []Test{
 }
 
 // crossPair makes a pair whose requester has cross-channel communication.
-func crossPair(t *T, with func(c *config)) (a, b *end) {
-	ca, cb := defaults(), defaults()
-	ca.cross = true
-	cb.psn = 0x000123
-	if with != nil {
-		with(&ca)
-	}
-	return t.pairOf(ca, cb)
+func crossPair(t *T, with ...func(*config)) (a, b *end) {
+	with = append(with, func(c *config) { c.cross = true })
+	return t.pairOf(defaults(with...), defaults(func(c *config) { c.psn = 0x000123 }))
 }
 
 // waitFor and enable make signaled work requests of these operations.
@@ -53,7 +48,7 @@ func (e *end) enable(op qp.Opcode, of *end, n uint32) verbs.SendWR {
 }
 
 func crossWait(t *T) {
-	a, b := crossPair(t, nil)
+	a, b := crossPair(t)
 	r, rb := a.recv(0, 100), b.recv(0, 100)
 	wait, send := a.waitFor(a.rcq, 1), a.wr(qp.Send, 200, 100, 0)
 	a.post(wait, send)
@@ -66,7 +61,7 @@ func crossWait(t *T) {
 }
 
 func crossSendEnable(t *T) {
-	master, _ := crossPair(t, nil)
+	master, _ := crossPair(t)
 	a, b := crossPair(t, func(c *config) { c.managedS = true })
 	var recvs, sends []uint64
 	for range 3 {
@@ -84,7 +79,7 @@ func crossSendEnable(t *T) {
 }
 
 func crossRecvEnable(t *T) {
-	master, _ := crossPair(t, nil)
+	master, _ := crossPair(t)
 	a, b := crossPair(t, func(c *config) { c.managedR = true })
 	r := a.recv(0, 100)
 	data := b.fill(0, 100, 3)
@@ -97,7 +92,7 @@ func crossRecvEnable(t *T) {
 }
 
 func crossTask(t *T) {
-	master, _ := crossPair(t, nil)
+	master, _ := crossPair(t)
 	a, b := crossPair(t, func(c *config) { c.managedS = true })
 	tasker := a.Node.(verbs.Tasker)
 	r := []uint64{b.recv(0, 100), b.recv(0, 100)}
@@ -121,7 +116,7 @@ func crossTask(t *T) {
 
 func crossCalc(t *T) {
 	const n = 4800
-	a, b := crossPair(t, nil)
+	a, b := crossPair(t)
 	x, y := a.fill(0, n, 1), a.fill(n, n, 2)
 	want := make([]byte, n)
 	for i := 0; i < n; i += 8 {

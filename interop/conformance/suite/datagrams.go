@@ -15,9 +15,9 @@ const grh = 40
 // datagramTests are the tests of UD. They need a network that loses nothing, because lost datagrams
 // are not repeated.
 var datagramTests = []Test{
-	{Name: "TestQPEx/UDSend", Checks: "datagrams of every size arrive after 40 bytes of GRH", Clean: true, Run: func(t *T) { datagrams(t, qp.Send, false) }},
-	{Name: "TestQPEx/UDSendEx", Checks: "the same by the ibv_wr_* calls", Clean: true, Needs: verbs.HasExtendedPost, Run: func(t *T) { datagrams(t, qp.Send, true) }},
-	{Name: "TestQPEx/UDSendImm", Checks: "immediate data arrives with messages of every size", Clean: true, Run: func(t *T) { datagrams(t, qp.SendImm, false) }},
+	{Name: "TestQPEx/UDSend", Checks: "datagrams of every size arrive after 40 bytes of GRH", Clean: true, Run: func(t *T) { datagrams(t, qp.Send) }},
+	{Name: "TestQPEx/UDSendEx", Checks: "the same by the ibv_wr_* calls", Clean: true, Needs: verbs.HasExtendedPost, Run: func(t *T) { datagrams(t, qp.Send, extended) }},
+	{Name: "TestQPEx/UDSendImm", Checks: "immediate data arrives with messages of every size", Clean: true, Run: func(t *T) { datagrams(t, qp.SendImm) }},
 	{Name: "TestQPEx/UDZeroSize", Checks: "an empty datagram arrives", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
 		r := b.recv(0, grh)
@@ -64,8 +64,7 @@ var datagramTests = []Test{
 		w := a.wr(qp.Send, 0, 10, 0)
 		w.QKey = 0x80000000
 		w.Op, w.Imm = qp.SendImm, 1
-		a.post(w)
-		a.sent(w.ID)
+		a.sent(a.post(w))
 		w.ID, w.QKey, w.Imm = t.id(), b.c.qkey, 2
 		a.sent(a.post(w))
 		expect(t, a.Node, "first to arrive", b.received(r).Imm, 1, rxe[uint32](2))
@@ -96,8 +95,8 @@ var datagramTests = []Test{
 	}},
 }
 
-func datagrams(t *T, op qp.Opcode, extended bool) {
-	a, b := t.pair(func(c *config) { c.typ, c.extended = qp.UD, extended })
+func datagrams(t *T, op qp.Opcode, with ...func(*config)) {
+	a, b := t.pair(append(with, service(qp.UD))...)
 	for i, n := range []uint64{1, 2, 3, 100, 1023, 1024} {
 		data := a.fill(0, n, byte(i))
 		r := b.recv(0, n+grh)

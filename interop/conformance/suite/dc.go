@@ -103,8 +103,7 @@ func (t *T) dc() *dcEnd {
 	x.srq = must1(n.CreateSRQ(x.end.pd, verbs.SRQAttr{MaxWR: 15, MaxSGE: 2}))(t).H
 	x.dct = x.target(x.key)
 	x.end.qp.QPN = x.dct.Num // completions name the target
-	c.typ = qp.DCI
-	x.a = t.newEnd(t.requester, c)
+	x.a = t.newEnd(t.requester, defaults(service(qp.DCI)))
 	x.a.peer, x.end.peer = x.end, x.a
 	a := x.a.attr(nil)
 	a.AV = x.a.toward(x.end)

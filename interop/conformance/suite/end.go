@@ -48,12 +48,21 @@ type config struct {
 	onPD     verbs.Handle // the protection domain; 0: a new one
 }
 
-// defaults returns the default configuration. Its PSNs begin shortly before they wrap.
-func defaults() config {
-	return config{typ: qp.RC, size: 16 << 10, access: allRights, rights: qpRights, cqe: 127, psn: 0xFFFFFA, qkey: 0x11111111, mtu: bth.MTU1024,
+// defaults returns the default configuration, as the functions with change it. Its PSNs begin shortly before they wrap.
+func defaults(with ...func(*config)) config {
+	c := config{typ: qp.RC, size: 16 << 10, access: allRights, rights: qpRights, cqe: 127, psn: 0xFFFFFA, qkey: 0x11111111, mtu: bth.MTU1024,
 		caps:    qp.Caps{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64},
 		timeout: 14, retry: 7, rnrRetry: 7, rnrTimer: 12, rd: 4, dest: 4}
+	for _, f := range with {
+		f(&c)
+	}
+	return c
 }
+
+// service and extended change the defaults: the service, and posting by the ibv_wr_* calls.
+func service(typ qp.Type) func(*config) { return func(c *config) { c.typ = typ } }
+
+func extended(c *config) { c.extended = true }
 
 // end is one end of a transfer: a queue pair with queues and memory.
 type end struct {
@@ -212,10 +221,7 @@ func join(a, b *end) {
 // pair makes two ends, the requester's and the responder's, and connects them. The functions with
 // change the defaults.
 func (t *T) pair(with ...func(c *config)) (a, b *end) {
-	c := defaults()
-	for _, f := range with {
-		f(&c)
-	}
+	c := defaults(with...)
 	d := c
 	d.psn = 0x000123
 	return t.pairOf(c, d)
@@ -391,8 +397,6 @@ func (e *end) event(typ eventType, object verbs.Handle) {
 		}
 	}
 }
-
-func service(typ qp.Type) func(*config) { return func(c *config) { c.typ = typ } }
 
 // sizes of messages that need no, one or several packets, with and without padding.
 var sizes = []uint64{0, 1, 100, 1024, 1025, 4096, 8191}

@@ -19,7 +19,7 @@ var extendedTests = []Test{
 		x := t.xrc()
 		data := x.a.fill(0, 5000, 9)
 		x.a.sent(x.a.post(x.wr(qp.Write, 0, 5000, 0)))
-		expect(t, x.b, "data", string(must1(x.b.ReadMem(x.mr.Addr, 5000))(t)), string(data))
+		x.end.holds(0, data)
 		x.a.sent(x.a.post(x.wr(qp.Read, 8192, 5000, 0)))
 		x.a.holds(8192, data)
 	}},
@@ -32,17 +32,14 @@ var extendedTests = []Test{
 		x.a.sentAs(x.a.post(w), cq.RemInvReqErr)
 	}},
 	{Name: "TestQPEx/RCAtomicWrite", Checks: "8 bytes are written atomically", Needs: verbs.HasAtomicWrite, Probe: probeCap(capAtomicWrite), Run: func(t *T) {
-		a, b := t.pair(func(c *config) { c.extended = true })
+		a, b := t.pair(extended)
 		for i := range uint64(3) {
 			a.sent(a.post(atomicWrite(a, i*8, 0x0102030405060708*i)))
 			expect(t, b.Node, "word", b.word(i*8), 0x0102030405060708*i)
 		}
 	}},
 	{Name: "TestQPEx/RCAtomicWriteNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant WRITEs", Needs: verbs.HasAtomicWrite, Probe: probeCap(capAtomicWrite), Run: func(t *T) {
-		ca, cb := defaults(), defaults()
-		ca.extended, cb.extended = true, true
-		cb.access = allRights &^ mr.RemoteWrite
-		a, _ := t.pairOf(ca, cb)
+		a, _ := t.pairOf(defaults(extended), defaults(extended, func(c *config) { c.access = allRights &^ mr.RemoteWrite }))
 		a.answeredAs(a.post(atomicWrite(a, 0, 1)), cq.RemAccessErr)
 	}},
 	{Name: "TestQPEx/RCFlush", Checks: "FLUSH of a range and of a region", NeedsRequester: verbs.HasFlushPost, NeedsResponder: verbs.HasFlush, Probe: probeFlush, Run: func(t *T) {
@@ -120,14 +117,10 @@ func (t *T) xrc() *xrcEnd {
 	x.cq = must1(n.CreateCQ(63, 0, 0))(t)
 	x.srq = must1(n.CreateXRCSRQ(pd, xrcd, x.cq.H, verbs.SRQAttr{MaxWR: 15, MaxSGE: 2}))(t)
 	x.mr = must1(n.RegMR(pd, must1(n.Alloc(16<<10))(t), 16<<10, allRights))(t)
-	c := defaults()
-	c.typ = qp.XRCRecv
-	c.psn = 0x123
+	c := defaults(func(c *config) { c.typ, c.psn = qp.XRCRecv, 0x123 })
 	x.end = &end{Node: n, t: t, c: c, pd: pd, mr: x.mr, rcq: x.cq}
 	x.end.qp = must1(n.CreateQP(verbs.QPInit{Type: qp.XRCRecv, XRCD: xrcd}))(t)
-	c = defaults()
-	c.typ = qp.XRCSend
-	x.a = t.newEnd(t.requester, c)
+	x.a = t.newEnd(t.requester, defaults(service(qp.XRCSend)))
 	x.a.peer, x.end.peer = x.end, x.a
 	x.end.toInit()
 	x.a.toInit()

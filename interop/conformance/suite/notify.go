@@ -127,9 +127,7 @@ func (e *end) noCQEvent() {
 var group = bth.GIDFrom(netip.MustParseAddr("239.78.1.2"))
 
 func attach(t *T) {
-	c := defaults()
-	c.typ = qp.UD
-	e := t.newEnd(t.requester, c)
+	e := t.newEnd(t.requester, defaults(service(qp.UD)))
 	t.must(e.AttachMcast(e.qp.H, group))
 	t.must(e.AttachMcast(e.qp.H, group))
 	t.must(e.DetachMcast(e.qp.H, group))

@@ -14,9 +14,7 @@ import (
 var postTests = []Test{
 	{Name: "TestQPEx/PostRecvStateBadFlow", Checks: "EINVAL in RESET; accepted from INIT on", Single: true, Run: func(t *T) {
 		for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
-			c := defaults()
-			c.typ = typ
-			e := t.newEnd(t.requester, c)
+			e := t.newEnd(t.requester, defaults(service(typ)))
 			wr := verbs.RecvWR{ID: 1, SG: []mr.SGE{e.mr.SGE(0, 100)}}
 			refused(t, e, fmt.Sprintf("receive on %v in RESET", typ), e.PostRecv(e.qp.H, wr), eINVAL)
 			e.toInit()
@@ -25,8 +23,7 @@ var postTests = []Test{
 	}},
 	{Name: "TestQPEx/PostSendStateBadFlow", Checks: "EINVAL in RESET, INIT and RTR", Run: func(t *T) {
 		for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
-			c := defaults()
-			c.typ = typ
+			c := defaults(service(typ))
 			a, b := t.newEnd(t.requester, c), t.newEnd(t.responder, c)
 			a.peer = b
 			if typ == qp.UD {
@@ -92,8 +89,7 @@ var postTests = []Test{
 		}
 		a.sent(list[0].ID)
 		b.received(first)
-		id := a.post(a.wr(qp.Send, 0, 10, 0))
-		a.sent(id)
+		a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
 	}},
 	{Name: "TestQPEx/BadOpcode", Checks: "EINVAL for operations the service does not have", Clean: true, Run: badOpcode},
 	{Name: "TestAtomic/PostNonAligned", Checks: "EINVAL for a remote address that is not aligned", Run: func(t *T) {

@@ -13,13 +13,11 @@ import (
 var qpTests = []Test{
 	{Name: "TestQP/QueryAttr", Checks: "a query returns the values that were set", Run: queryAttr},
 	{Name: "TestQP/PrivilegedQKey", Checks: "a Q_Key with the top bit can be set", Single: true, Run: func(t *T) {
-		c := defaults()
-		c.typ, c.qkey = qp.UD, 0x80000000
-		e := t.newEnd(t.requester, c)
+		e := t.newEnd(t.requester, defaults(func(c *config) { c.typ, c.qkey = qp.UD, 0x80000000 }))
 		e.toInit()
 		a, _, err := e.QueryQP(e.qp.H, qp.AttrQKey)
 		t.must(err)
-		expect(t, e.Node, "Q_Key", a.QKey, c.qkey)
+		expect(t, e.Node, "Q_Key", a.QKey, e.c.qkey)
 	}},
 	{Name: "TestQP/ModifyRCRdAtomic", Checks: "every number of outstanding READs and atomics up to the limit is accepted", Run: modifyRdAtomic},
 	{Name: "TestQP/ModifyBadTransition", Checks: "EINVAL for state changes that are not allowed", Single: true, Run: badTransitions},
@@ -79,9 +77,7 @@ func modifyRdAtomic(t *T) {
 
 func badTransitions(t *T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
-		c := defaults()
-		c.typ = typ
-		e := t.newEnd(t.requester, c)
+		e := t.newEnd(t.requester, defaults(service(typ)))
 		for _, s := range []qp.State{qp.RTR, qp.RTS, qp.SQD, qp.SQE, qp.Err} {
 			refused(t, e, fmt.Sprintf("%v RESET to %v", typ, s), e.modify(s, e.attr(e), qp.AttrState), eINVAL)
 		}
@@ -107,8 +103,7 @@ func bits(m qp.AttrMask) (list []qp.AttrMask) {
 
 func missingAttrs(t *T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
-		c := defaults()
-		c.typ = typ
+		c := defaults(service(typ))
 		a, b := t.newEnd(t.requester, c), t.newEnd(t.responder, c)
 		toInit, toRTR, toRTS := masks(typ)
 		step := func(s qp.State, mask qp.AttrMask) {

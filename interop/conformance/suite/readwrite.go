@@ -9,12 +9,12 @@ import (
 
 // readWriteTests are RDMA WRITE and READ on RC: pyverbs test_qpex, test_mr.
 var readWriteTests = []Test{
-	{Name: "TestQPEx/RCWrite", Checks: "WRITEs of every size arrive, and the memory around them does not change", Run: func(t *T) { writes(t, false) }},
-	{Name: "TestQPEx/RCWriteEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { writes(t, true) }},
-	{Name: "TestQPEx/RCWriteImm", Checks: "a WRITE with immediate data takes a receive, does not change its buffer, and reports the length", Run: writeImm},
+	{Name: "TestQPEx/RCWrite", Checks: "WRITEs of every size arrive, and the memory around them does not change", Run: func(t *T) { writes(t) }},
+	{Name: "TestQPEx/RCWriteEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { writes(t, extended) }},
+	{Name: "TestQPEx/RCWriteImm", Checks: "a WRITE with immediate data takes a receive, does not change its buffer, and reports the length", Run: func(t *T) { writeImm(t, qp.RC) }},
 	{Name: "TestQPEx/RCWriteZeroSize", Checks: "an operation of no bytes needs neither key nor address", Run: func(t *T) { noBytes(t, qp.Write) }},
-	{Name: "TestQPEx/RCRead", Checks: "READs of every size return the data, and the memory around it does not change", Run: func(t *T) { reads(t, false) }},
-	{Name: "TestQPEx/RCReadEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { reads(t, true) }},
+	{Name: "TestQPEx/RCRead", Checks: "READs of every size return the data, and the memory around it does not change", Run: func(t *T) { reads(t) }},
+	{Name: "TestQPEx/RCReadEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { reads(t, extended) }},
 	{Name: "TestQPEx/RCReadZeroSize", Checks: "an operation of no bytes needs neither key nor address", Run: func(t *T) { noBytes(t, qp.Read) }},
 	{Name: "TestQP/RCReadsQueue", Checks: "with more READs than may be outstanding the rest waits, and all complete in order", Run: func(t *T) {
 		a, b := t.pair(func(c *config) { c.rd, c.dest = 2, 2 })
@@ -78,8 +78,7 @@ var readWriteTests = []Test{
 		w := a.wr(qp.Write, 0, 3000, 0)
 		w.RKey, w.RemoteAddr = m.RKey, iova+100
 		a.sent(a.post(w))
-		got := must1(b.ReadMem(at+100, 3000))(t)
-		expect(t, b.Node, "data of the WRITE", string(got), string(data))
+		expect(t, b.Node, "data of the WRITE", string(must1(b.ReadMem(at+100, 3000))(t)), string(data))
 		w = a.wr(qp.Read, 8192, 3000, 0)
 		w.RKey, w.RemoteAddr = m.RKey, iova+100
 		a.sent(a.post(w))
@@ -100,26 +99,24 @@ var readWriteTests = []Test{
 // around is the number of bytes before and after the written bytes that a test checks.
 const around = 16
 
-func writes(t *T, extended bool) {
-	a, b := t.pair(func(c *config) { c.extended = extended })
+func writes(t *T, with ...func(*config)) {
+	a, b := t.pair(with...)
 	for i, n := range sizes {
 		data := a.fill(0, n, byte(i))
 		before := b.fill(0, n+2*around, 0x80)
-		w := a.post(a.wr(qp.Write, 0, n, around))
-		expect(t, a.Node, "opcode of the WRITE", a.sent(w).Opcode, cq.OpRDMAWrite)
+		expect(t, a.Node, "opcode of the WRITE", a.sent(a.post(a.wr(qp.Write, 0, n, around))).Opcode, cq.OpRDMAWrite)
 		copy(before[around:], data)
 		b.holds(0, before)
 	}
 	b.idle(b.rcq)
 }
 
-func reads(t *T, extended bool) {
-	a, b := t.pair(func(c *config) { c.extended = extended })
+func reads(t *T, with ...func(*config)) {
+	a, b := t.pair(with...)
 	for i, n := range sizes {
 		data := b.fill(0, n, byte(i))
 		before := a.fill(0, n+2*around, 0x80)
-		id := a.post(a.wr(qp.Read, around, n, 0))
-		w := a.sent(id)
+		w := a.sent(a.post(a.wr(qp.Read, around, n, 0)))
 		expect(t, a.Node, "opcode of the READ", w.Opcode, cq.OpRDMARead)
 		expect(t, a.Node, "length of the READ", w.ByteLen, uint32(n))
 		copy(before[around:], data)
@@ -127,8 +124,8 @@ func reads(t *T, extended bool) {
 	}
 }
 
-func writeImm(t *T) {
-	a, b := t.pair()
+func writeImm(t *T, typ qp.Type) {
+	a, b := t.pair(service(typ))
 	for i, n := range sizes {
 		data := a.fill(0, n, byte(i))
 		untouched := b.fill(15<<10, 100, 1)

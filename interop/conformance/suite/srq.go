@@ -23,8 +23,7 @@ var srqTests = []Test{
 			expect(t, b.Node, "queue pair of the receive", w.QPN, b.qp.QPN)
 			expect(t, b.Node, "length", w.ByteLen, 500)
 			expect(t, b.Node, "receives are taken in order", w.ID, uint64(i)*512)
-			got := must1(b.ReadMem(srq.mr.Addr+w.ID, 500))(t)
-			expect(t, b.Node, "data", string(got), string(data))
+			expect(t, b.Node, "data", string(must1(b.ReadMem(srq.mr.Addr+w.ID, 500))(t)), string(data))
 		}
 	}},
 	{Name: "TestSRQ/RCWriteImm", Checks: "WRITEs with immediate data take receives from the queue, too", Needs: verbs.HasSRQ, Run: func(t *T) {
@@ -158,10 +157,7 @@ func (s *sink) recv(off, n uint64) {
 func (t *T) sharing(typ qp.Type, n int) (s *sink, as, bs []*end) {
 	s = t.newSink(t.responder)
 	for range n {
-		ca, cb := defaults(), defaults()
-		ca.typ, cb.typ = typ, typ
-		cb.srq, cb.onPD = s.H, s.pd
-		a, b := t.pairOf(ca, cb)
+		a, b := t.pairOf(defaults(service(typ)), defaults(service(typ), func(c *config) { c.srq, c.onPD = s.H, s.pd }))
 		as, bs = append(as, a), append(bs, b)
 	}
 	return s, as, bs

@@ -91,9 +91,7 @@ var stateTests = []Test{
 		b.firstEvent(eventAccessErr, until612(eventSQDrained))
 	}},
 	{Name: "TestQP/ReqErrEvent", Checks: "the event QP_REQ_ERR at the responder of a request that is not allowed", Run: func(t *T) {
-		ca, cb := defaults(), defaults()
-		cb.dest = 0
-		a, b := t.pairOf(ca, cb)
+		a, b := t.pairOf(defaults(), defaults(func(c *config) { c.dest = 0 }))
 		a.answeredAs(a.post(a.wr(qp.Read, 0, 10, 0)), cq.RemInvReqErr)
 		b.firstEvent(eventReqErr, rxe(eventSQDrained))
 	}},
@@ -171,9 +169,7 @@ var stateTests = []Test{
 		a.answeredAs(a.post(a.wr(qp.Write, 0, 100, 0)), cq.RemInvReqErr)
 	}},
 	{Name: "TestCQ/OverflowReceive", Checks: "the event CQ_ERR; a receive without room for its completion puts its queue pair into ERR", Run: func(t *T) {
-		ca, cb := defaults(), defaults()
-		cb.cqe = 1
-		a, b := t.pairOf(ca, cb)
+		a, b := t.pairOf(defaults(), defaults(func(c *config) { c.cqe = 1 }))
 		for range b.rcq.Cap + 1 {
 			b.recv(0, 10)
 			a.post(a.wr(qp.Send, 0, 10, 0))

@@ -9,10 +9,10 @@ import (
 
 // trafficTests are the tests of SENDs on RC: pyverbs test_qpex, test_cqex and the generic traffic.
 var trafficTests = []Test{
-	{Name: "TestQPEx/RCSend", Checks: "SENDs of every size arrive complete and in order", Run: func(t *T) { sends(t, qp.Send, false) }},
-	{Name: "TestQPEx/RCSendEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { sends(t, qp.Send, true) }},
-	{Name: "TestQPEx/RCSendImm", Checks: "immediate data arrives with messages of every size", Run: func(t *T) { sends(t, qp.SendImm, false) }},
-	{Name: "TestQPEx/RCSendImmEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { sends(t, qp.SendImm, true) }},
+	{Name: "TestQPEx/RCSend", Checks: "SENDs of every size arrive complete and in order", Run: func(t *T) { sends(t, qp.Send) }},
+	{Name: "TestQPEx/RCSendEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { sends(t, qp.Send, extended) }},
+	{Name: "TestQPEx/RCSendImm", Checks: "immediate data arrives with messages of every size", Run: func(t *T) { sends(t, qp.SendImm) }},
+	{Name: "TestQPEx/RCSendImmEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { sends(t, qp.SendImm, extended) }},
 	{Name: "TestQP/RCPingPong", Checks: "100 messages in each direction at the same time", Run: pingPong},
 	{Name: "TestQP/RCSendInline", Checks: "inline data needs no memory region, and the program may change it after the post", Run: sendInline},
 	{Name: "TestQP/RCMultiSGE", Checks: "a message is gathered from several pieces and scattered to several pieces", Run: multiSGE},
@@ -22,8 +22,7 @@ var trafficTests = []Test{
 		b.recv(0, 100)
 		w := a.wr(qp.Send, 0, 10, 0)
 		w.Flags = 0
-		a.post(w)
-		a.sent(w.ID)
+		a.sent(a.post(w))
 	}},
 	{Name: "TestQP/RCSharedCQ", Checks: "one completion queue for both directions", Run: sharedCQ},
 	{Name: "TestQP/RCOneSidedSelf", Checks: "traffic between two queue pairs of one device", Single: true, Run: selfTraffic},
@@ -40,13 +39,13 @@ var trafficTests = []Test{
 }
 
 // sends sends messages of every size, and checks the completions and the data.
-func sends(t *T, op qp.Opcode, extended bool) {
-	a, b := t.pair(func(c *config) { c.extended = extended })
-	sendSizes(t, a, b, op, sizes)
+func sends(t *T, op qp.Opcode, with ...func(*config)) {
+	a, b := t.pair(with...)
+	sendSizes(t, a, b, op)
 }
 
-// sendSizes sends messages of several sizes from a to b.
-func sendSizes(t *T, a, b *end, op qp.Opcode, sizes []uint64) {
+// sendSizes sends messages of every size from a to b.
+func sendSizes(t *T, a, b *end, op qp.Opcode) {
 	for i, n := range sizes {
 		data := a.fill(0, n, byte(i))
 		r := b.recv(0, n)
@@ -55,9 +54,7 @@ func sendSizes(t *T, a, b *end, op qp.Opcode, sizes []uint64) {
 		if n == 0 {
 			w.SG = nil
 		}
-		a.post(w)
-		sent := a.sent(w.ID)
-		expect(t, a.Node, "opcode of the send", sent.Opcode, cq.OpSend)
+		expect(t, a.Node, "opcode of the send", a.sent(a.post(w)).Opcode, cq.OpSend)
 		got := b.received(r)
 		checkRecv(t, b, got, cq.OpRecv, uint32(n))
 		if op == qp.SendImm {
@@ -122,8 +119,7 @@ func sendInline(t *T) {
 		b.holds(0, data)
 		w = a.wr(qp.Write, 0, 0, 512)
 		w.SG, w.Inline = nil, data
-		a.post(w)
-		a.sent(w.ID)
+		a.sent(a.post(w))
 		b.holds(512, data)
 	}
 }
@@ -135,16 +131,14 @@ func multiSGE(t *T) {
 	w.SG = []mr.SGE{a.mr.SGE(0, 1), a.mr.SGE(1, 2047), a.mr.SGE(2048, 0), a.mr.SGE(2048, 2952)}
 	r := verbs.RecvWR{ID: t.id(), SG: []mr.SGE{b.mr.SGE(0, 1000), b.mr.SGE(1000, 3), b.mr.SGE(1003, 4100)}}
 	t.must(b.PostRecv(b.qp.H, r))
-	a.post(w)
-	a.sent(w.ID)
+	a.sent(a.post(w))
 	checkRecv(t, b, b.received(r.ID), cq.OpRecv, 5000)
 	b.holds(0, data)
 	// A READ scatters, too.
 	b.fill(8192, 3000, 5)
 	w = a.wr(qp.Read, 0, 0, 8192)
 	w.SG = []mr.SGE{a.mr.SGE(8192, 10), a.mr.SGE(8202, 2000), a.mr.SGE(10202, 990)}
-	a.post(w)
-	a.sent(w.ID)
+	a.sent(a.post(w))
 	a.holds(8192, must1(b.ReadMem(b.mr.Addr+8192, 3000))(t))
 }
 
@@ -172,14 +166,10 @@ func sharedCQ(t *T) {
 	}
 	join(a, b)
 	r := b.recv(0, 100)
-	w := a.wr(qp.Send, 0, 10, 0)
-	a.post(w)
-	a.sent(w.ID)
+	a.sent(a.post(a.wr(qp.Send, 0, 10, 0)))
 	b.received(r)
 	r = a.recv(0, 100)
-	w = b.wr(qp.Send, 0, 10, 0)
-	b.post(w)
-	b.sent(w.ID)
+	b.sent(b.post(b.wr(qp.Send, 0, 10, 0)))
 	a.received(r)
 }
 
@@ -187,15 +177,11 @@ func sharedCQ(t *T) {
 func selfTraffic(t *T) {
 	t.responder = t.requester
 	a, b := t.pair()
-	sendSizes(t, a, b, qp.Send, sizes)
+	sendSizes(t, a, b, qp.Send)
 	data := a.fill(0, 5000, 77)
-	w := a.wr(qp.Write, 0, 5000, 8192)
-	a.post(w)
-	a.sent(w.ID)
+	a.sent(a.post(a.wr(qp.Write, 0, 5000, 8192)))
 	b.holds(8192, data)
-	w = a.wr(qp.Read, 8192, 5000, 8192)
-	a.post(w)
-	a.sent(w.ID)
+	a.sent(a.post(a.wr(qp.Read, 8192, 5000, 8192)))
 	a.holds(8192, data)
 }
 

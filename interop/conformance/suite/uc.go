@@ -9,14 +9,8 @@ import (
 
 // ucTests are the tests of UC: the sender does not learn of lost or refused messages.
 var ucTests = []Test{
-	{Name: "TestQP/UCSend", Checks: "SENDs of every size arrive", Clean: true, Run: func(t *T) {
-		a, b := t.pair(service(qp.UC))
-		sendSizes(t, a, b, qp.Send, sizes)
-	}},
-	{Name: "TestQP/UCSendImm", Checks: "immediate data arrives with messages of every size", Clean: true, Run: func(t *T) {
-		a, b := t.pair(service(qp.UC))
-		sendSizes(t, a, b, qp.SendImm, sizes)
-	}},
+	{Name: "TestQP/UCSend", Checks: "SENDs of every size arrive", Clean: true, Run: func(t *T) { sends(t, qp.Send, service(qp.UC)) }},
+	{Name: "TestQP/UCSendImm", Checks: "immediate data arrives with messages of every size", Clean: true, Run: func(t *T) { sends(t, qp.SendImm, service(qp.UC)) }},
 	{Name: "TestQP/UCWrite", Checks: "WRITEs of every size arrive", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
 		for i, n := range sizes {
@@ -26,20 +20,7 @@ var ucTests = []Test{
 			b.holds(0, data)
 		}
 	}},
-	{Name: "TestQP/UCWriteImm", Checks: "a WRITE with immediate data takes a receive and reports the length", Clean: true, Run: func(t *T) {
-		a, b := t.pair(service(qp.UC))
-		for i, n := range sizes {
-			data := a.fill(0, n, byte(i))
-			r := b.recv(15<<10, 10)
-			w := a.wr(qp.WriteImm, 0, n, 0)
-			w.Imm = uint32(i)
-			a.sent(a.post(w))
-			got := b.received(r)
-			checkRecv(t, b, got, cq.OpRecvRDMAWithImm, uint32(n))
-			checkImm(t, b, got, w.Imm)
-			b.holds(0, data)
-		}
-	}},
+	{Name: "TestQP/UCWriteImm", Checks: "a WRITE with immediate data takes a receive and reports the length", Clean: true, Run: func(t *T) { writeImm(t, qp.UC) }},
 	{Name: "TestQP/UCNoReceive", Checks: "a SEND without a receive is dropped, the next one arrives", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
 		c, d := t.pair(service(qp.UC)) // its message arrives after the first one
@@ -65,18 +46,11 @@ var ucTests = []Test{
 
 // ucArrives sends a message, which must be the next to arrive.
 func ucArrives(t *T, a, b *end) {
-	r := b.recv(15<<10, 10)
-	w := a.wr(qp.SendImm, 0, 10, 0)
-	w.Imm = 0x600D
-	a.sent(a.post(w))
-	checkImm(t, b, b.received(r), w.Imm)
+	arrivesIn(t, a, b, b.recv(15<<10, 10))
 }
 
 func ucDropped(t *T, responder func(*config), wrongKey bth.RKey) {
-	ca, cb := defaults(), defaults()
-	ca.typ, cb.typ = qp.UC, qp.UC
-	responder(&cb)
-	a, b := t.pairOf(ca, cb)
+	a, b := t.pairOf(defaults(service(qp.UC)), defaults(service(qp.UC), responder))
 	before := b.fill(0, 3000, 0x42)
 	w := a.wr(qp.Write, 0, 3000, 0)
 	w.RKey += wrongKey

@@ -71,9 +71,7 @@ var windowTests = []Test{
 	{Name: "TestMR/MWType2OtherQP", Checks: "the window is valid only for the queue pair on which it was bound", Needs: verbs.HasMW, Run: func(t *T) {
 		w := t.window(2)
 		w.bind2(w.all(), cq.Success)
-		ca, cb := defaults(), defaults()
-		cb.onPD = w.b.pd
-		w.a, _ = t.pairOf(ca, cb)
+		w.a, _ = t.pairOf(defaults(), defaults(func(c *config) { c.onPD = w.b.pd }))
 		w.writes(cq.RemAccessErr)
 	}},
 	{Name: "TestMR/MWType2BindTwice", Checks: "MW_BIND_ERR for a window that is not free", Needs: verbs.HasMW, Run: func(t *T) {
@@ -105,7 +103,7 @@ var windowTests = []Test{
 		w.writes(cq.RemAccessErr, rxe(cq.Success))
 	}},
 	{Name: "TestQPEx/RCBindMW", Checks: "a window without remote write: REM_ACCESS_ERR", Needs: verbs.HasMW | verbs.HasExtendedPost, Run: func(t *T) {
-		w := t.window(2, func(c *config) { c.extended = true })
+		w := t.window(2, extended)
 		b := w.all()
 		b.Access = mr.RemoteRead
 		w.bind2(b, cq.Success)
