@@ -11,8 +11,8 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/goroce/roce"
@@ -139,13 +139,16 @@ func victimOf(name, kernel string, target suite.Opener, attacker func() (*hostil
 
 // attacks has the results of every hostile case on every victim.
 type attacks struct {
-	cases []hostile.Case
-	meter *progress.Meter
+	cases   []hostile.Case
+	meter   *progress.Meter
+	victims []*attacked
+}
 
-	mu      sync.Mutex
-	victims []victim
-	got     [][]hostile.Result
-	errs    [][]error
+// attacked is a victim with the outcome of each case. One goroutine attacks it.
+type attacked struct {
+	victim
+	got  []string
+	errs []error // nil: the outcome is the expected one
 }
 
 func newAttacks(run *regexp.Regexp) *attacks {
@@ -158,36 +161,26 @@ func newAttacks(run *regexp.Regexp) *attacks {
 	return a
 }
 
-func (a *attacks) reserve() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.victims = append(a.victims, victim{})
-	a.got = append(a.got, make([]hostile.Result, len(a.cases)))
-	errs := make([]error, len(a.cases))
-	for i := range errs {
-		errs[i] = fmt.Errorf("not run")
-	}
-	a.errs = append(a.errs, errs)
-	return len(a.victims) - 1
+// reserve adds a column for a victim.
+func (a *attacks) reserve() *attacked {
+	v := &attacked{got: make([]string, len(a.cases)), errs: slices.Repeat([]error{errors.New("not run")}, len(a.cases))}
+	a.victims = append(a.victims, v)
+	return v
 }
 
 // notAsked is the outcome of a case that does not run on a victim.
 const notAsked = "–"
 
 // run attacks a victim with the cases that want selects.
-func (a *attacks) run(ctx context.Context, at int, v victim, want func(hostile.Case) bool) {
-	a.mu.Lock()
-	a.victims[at] = v
-	a.mu.Unlock()
+func (a *attacks) run(ctx context.Context, at *attacked, v victim, want func(hostile.Case) bool) {
+	at.victim = v
 	usual := hostileUsual
 	if v.kernel != "" {
 		usual = hostileRXEUsual
 	}
 	for i, c := range a.cases {
 		if !want(c) {
-			a.mu.Lock()
-			a.got[at][i], a.errs[at][i] = hostile.Result{Got: notAsked}, nil
-			a.mu.Unlock()
+			at.got[i], at.errs[i] = notAsked, nil
 			a.meter.Plan(-1, usual)
 			continue
 		}
@@ -197,24 +190,19 @@ func (a *attacks) run(ctx context.Context, at int, v victim, want func(hostile.C
 		if ctx.Err() != nil {
 			return
 		}
-		a.mu.Lock()
-		a.got[at][i], a.errs[at][i] = r, err
-		a.mu.Unlock()
+		at.got[i], at.errs[i] = r.Got, err
 		word := "pass"
+		var notes []string
 		if err != nil {
-			word = "FAIL"
+			word, notes = "FAIL", []string{err.Error()}
 		}
-		text := fmt.Sprintf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile/"+c.Name, r.Took.Seconds())
-		if err != nil {
-			text += fmt.Sprintf("      %s\n", strings.ReplaceAll(err.Error(), "\n", "\n      "))
-		}
-		a.meter.Step(usual, text)
+		a.meter.Step(usual, row(word, v.name, 60, "hostile/"+c.Name, r.Took, notes...))
 	}
 }
 
 func (a *attacks) failed() (n int) {
-	for _, col := range a.errs {
-		for _, err := range col {
+	for _, v := range a.victims {
+		for _, err := range v.errs {
 			if err != nil {
 				n++
 			}
@@ -225,9 +213,9 @@ func (a *attacks) failed() (n int) {
 
 func (a *attacks) summary(w io.Writer) {
 	total := 0
-	for _, col := range a.got {
-		for _, r := range col {
-			if r.Got != notAsked {
+	for _, v := range a.victims {
+		for _, got := range v.got {
+			if got != notAsked {
 				total++
 			}
 		}
@@ -236,10 +224,10 @@ func (a *attacks) summary(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "hostile packets: %d passed, %d failed\n", total-a.failed(), a.failed())
-	for at, col := range a.errs {
-		for i, err := range col {
+	for _, v := range a.victims {
+		for i, err := range v.errs {
 			if err != nil {
-				fmt.Fprintf(w, "failed: hostile/%s, %s\n", a.cases[i].Name, a.victims[at].name)
+				fmt.Fprintf(w, "failed: hostile/%s, %s\n", a.cases[i].Name, v.name)
 			}
 		}
 	}
@@ -274,15 +262,15 @@ are sent in other ways.
 	for i, c := range a.cases {
 		fmt.Fprintf(&b, "| %s | %s |", c.Name, c.Rule)
 		differ := false
-		for at := range a.victims {
-			cell := a.got[at][i].Got
+		for at, v := range a.victims {
+			cell := v.got[i]
 			switch {
-			case a.errs[at][i] != nil:
+			case v.errs[i] != nil:
 				cell = "**FAIL** " + cell
 			case cell == notAsked:
 			case !c.Right(cell):
 				differ = true
-			case at > 0 && cell == a.got[0][i].Got:
+			case at > 0 && cell == a.victims[0].got[i]:
 				cell = "same"
 			}
 			fmt.Fprintf(&b, " %s |", cell)

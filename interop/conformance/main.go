@@ -103,7 +103,7 @@ func realMain() (int, error) {
 	w := newWays(h.cases)
 	h.meter, w.meter, q.meter = m, m, m
 	o.plan(m, len(tests), len(h.cases), len(w.ways))
-	if slices.Contains(o.pairings, "rxe") {
+	if o.pairing("rxe") {
 		m.Plan(len(o.kernels)*len(q.scripts), playUsual)
 	}
 	err = o.runAll(ctx, t, h, w, q)
@@ -195,10 +195,12 @@ const (
 	wayUsual                              = 2 * time.Second
 )
 
+// pairing reports whether a pairing runs.
+func (o *options) pairing(name string) bool { return slices.Contains(o.pairings, name) }
+
 // plan tells the meter of all steps.
 func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
-	want := func(p string) bool { return slices.Contains(o.pairings, p) }
-	root := os.Geteuid() == 0
+	want, root := o.pairing, os.Geteuid() == 0
 	if want("mem") {
 		m.Plan(tests, testUsual)
 	}
@@ -230,7 +232,7 @@ func (o *options) plan(m *progress.Meter, tests, cases, ways int) {
 // runAll runs the pairings in -pairing: mem and raw one after the other, the
 // kernels in parallel.
 func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *plays) error {
-	want := func(p string) bool { return slices.Contains(o.pairings, p) }
+	want := o.pairing
 	if want("raw") || want("rxe") || want("ways") && os.Geteuid() == 0 {
 		if err := o.prepare(ctx); err != nil {
 			return err
@@ -260,24 +262,22 @@ func (o *options) runAll(ctx context.Context, t *table, h *attacks, w *ways, q *
 		return ctx.Err()
 	}
 	errs := make([]error, len(o.kernels))
-	columns, attacked := make([][]int, len(o.kernels)), make([]int, len(o.kernels))
-	for i, k := range o.kernels { // reserve columns first, so that their order does not depend on the speed of the guests
-		columns[i], attacked[i] = []int{t.reserve(), t.reserve()}, h.reserve()
-		t.kernels = append(t.kernels, "Linux "+k)
+	t.kernels = make([]string, len(o.kernels))
+	var wg sync.WaitGroup
+	for i, k := range o.kernels { // reserve columns here, so that their order does not depend on the speed of the guests
+		columns, victim := []*results{t.reserve(), t.reserve()}, h.reserve()
+		t.kernels[i] = "Linux " + k
 		if want("ways") && o.whole(k) && len(w.cases) > 0 {
 			w.target(rxeName(k))
 		}
-	}
-	var wg sync.WaitGroup
-	for i, k := range o.kernels {
-		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, w, q, want("ways"), k, i, columns[i], attacked[i]) })
+		wg.Go(func() { errs[i] = o.runKernel(ctx, t, h, w, q, k, &t.kernels[i], columns, victim) })
 	}
 	wg.Wait()
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// runKernel boots a kernel and runs the tests, cases and scripts for it.
-func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, q *plays, allWays bool, kernel string, i int, at []int, attacked int) error {
+// runKernel boots a kernel and runs the tests, cases and scripts for it. It sets the name of the kernel to its release.
+func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, q *plays, kernel string, name *string, columns []*results, victim *attacked) error {
 	end := t.meter.Begin("Linux " + kernel + " starts")
 	bed, err := newVMBed(ctx, o, kernel)
 	end()
@@ -285,18 +285,18 @@ func (o *options) runKernel(ctx context.Context, t *table, h *attacks, w *ways, 
 		return fmt.Errorf("kernel %s: %w", kernel, err)
 	}
 	defer bed.close()
-	t.named(i, bed.linux)
+	*name = "Linux " + bed.linux
 	asks, attacks := o.wanted(kernel, t.tests)
 	for n, c := range bed.columns(asks) {
-		o.runAt(ctx, t, at[n], c)
+		o.runAt(ctx, t, columns[n], c)
 	}
 	found, err := bed.complaints(ctx)
 	if err == nil && found != nil {
 		err = fmt.Errorf("kernel %s complains: %s", kernel, strings.Join(found, "; "))
 	}
-	h.run(ctx, attacked, bed.victim(), attacks)
+	h.run(ctx, victim, bed.victim(), attacks)
 	q.run(ctx, bed, o.whole(kernel))
-	if allWays && o.whole(kernel) {
+	if o.pairing("ways") && o.whole(kernel) {
 		w.runKernel(ctx, bed.victim())
 	}
 	return err
@@ -328,8 +328,8 @@ func (o *options) wanted(kernel string, tests []suite.Test) (func(suite.Test) bo
 
 func (o *options) runColumn(ctx context.Context, t *table, c column) { o.runAt(ctx, t, t.reserve(), c) }
 
-func (o *options) runAt(ctx context.Context, t *table, at int, c column) {
-	t.head(at, c)
+func (o *options) runAt(ctx context.Context, t *table, at *results, c column) {
+	at.column = c
 	for i, test := range t.tests {
 		if ctx.Err() != nil {
 			return

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -28,13 +27,18 @@ type plays struct {
 	meter   *progress.Meter
 
 	mu      sync.Mutex
-	kernels []string
-	results map[string]map[string]*script.Result // by kernel and name
+	results []played
+}
+
+// played is the result of a script on a kernel.
+type played struct {
+	kernel string
+	*script.Result
 }
 
 // newPlays selects scripts by name.
 func newPlays(run *regexp.Regexp) *plays {
-	p := &plays{results: map[string]map[string]*script.Result{}}
+	p := &plays{}
 	for _, s := range library.All() {
 		if !s.Controlled() && run.MatchString("script/"+s.Name) {
 			p.scripts = append(p.scripts, s)
@@ -58,10 +62,6 @@ func (p *plays) wants(kernel string, whole bool, s *script.Script) bool {
 
 // run plays the scripts against a guest.
 func (p *plays) run(ctx context.Context, b *vmBed, whole bool) {
-	p.mu.Lock()
-	p.kernels = append(p.kernels, b.kernel)
-	p.results[b.kernel] = map[string]*script.Result{}
-	p.mu.Unlock()
 	for i, s := range p.scripts {
 		if ctx.Err() != nil {
 			return
@@ -77,16 +77,16 @@ func (p *plays) run(ctx context.Context, b *vmBed, whole bool) {
 			return
 		}
 		p.mu.Lock()
-		p.results[b.kernel][s.Name] = r
+		p.results = append(p.results, played{b.kernel, r})
 		p.mu.Unlock()
 		word := map[string]string{"pass": "pass", "fail": "FAIL", "skip": "none"}[r.Verdict()]
-		text := fmt.Sprintf("%s  %-18s  %-60s %5.2fs\n", word, "rxe "+b.kernel, "script/"+s.Name, r.Took.Seconds())
+		var notes []string
 		if r.Err != nil {
-			var ladder bytes.Buffer
+			var ladder strings.Builder
 			r.Ladder(&ladder)
-			text += "      " + strings.ReplaceAll(strings.TrimRight(r.Err.Error()+"\n"+ladder.String(), "\n"), "\n", "\n      ") + "\n"
+			notes = []string{strings.TrimRight(r.Err.Error()+"\n"+ladder.String(), "\n")}
 		}
-		p.meter.Step(playUsual, text)
+		p.meter.Step(playUsual, row(word, rxeName(b.kernel), 60, "script/"+s.Name, r.Took, notes...))
 	}
 }
 
@@ -155,30 +155,22 @@ func (b *vmBed) play(ctx context.Context, s *script.Script, port uint16) *script
 }
 
 func (p *plays) failed() (n int) {
-	for _, col := range p.results {
-		for _, r := range col {
-			if r.Err != nil {
-				n++
-			}
+	for _, r := range p.results {
+		if r.Err != nil {
+			n++
 		}
 	}
 	return n
 }
 
 func (p *plays) summary(w io.Writer) {
-	total := 0
-	for _, col := range p.results {
-		total += len(col)
-	}
-	if total == 0 {
+	if len(p.results) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "scripts: %d passed, %d failed\n", total-p.failed(), p.failed())
-	for kernel, col := range p.results {
-		for name, r := range col {
-			if r.Err != nil {
-				fmt.Fprintf(w, "failed: script/%s, rxe %s\n", name, kernel)
-			}
+	fmt.Fprintf(w, "scripts: %d passed, %d failed\n", len(p.results)-p.failed(), p.failed())
+	for _, r := range p.results {
+		if r.Err != nil {
+			fmt.Fprintf(w, "failed: script/%s, %s\n", r.Name, rxeName(r.kernel))
 		}
 	}
 }

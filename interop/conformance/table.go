@@ -9,47 +9,41 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/goroce/roce/internal/progress"
 	"github.com/goroce/roce/interop/conformance/suite"
 )
 
 // table has the results of every test in every column. Several columns may be filled at the
-// same time.
+// same time, each by one goroutine.
 type table struct {
-	tests []suite.Test
-	meter *progress.Meter
-
-	mu      sync.Mutex
-	columns []column
-	results [][]suite.Result // by column and test
+	tests   []suite.Test
+	meter   *progress.Meter
+	columns []*results
 	kernels []string
 }
 
-// reserve adds a column and returns its index.
-func (t *table) reserve() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.columns = append(t.columns, column{})
-	t.results = append(t.results, make([]suite.Result, len(t.tests)))
-	for i := range t.tests {
-		t.results[len(t.results)-1][i] = suite.Result{Verdict: suite.Fail, Notes: []string{"not run"}}
+// results is a column with the result of each test.
+type results struct {
+	column
+	of []suite.Result
+}
+
+// reserve adds a column.
+func (t *table) reserve() *results {
+	r := &results{of: slices.Repeat([]suite.Result{{Verdict: suite.Fail, Notes: []string{"not run"}}}, len(t.tests))}
+	t.columns = append(t.columns, r)
+	return r
+}
+
+// row formats the line of a step, and notes below it. The name has a column of the given width.
+func row(verdict, column string, width int, name string, took time.Duration, notes ...string) string {
+	text := fmt.Sprintf("%s  %-18s  %-*s %5.2fs\n", verdict, column, width, name, took.Seconds())
+	for _, n := range notes {
+		text += "      " + strings.ReplaceAll(n, "\n", "\n      ") + "\n"
 	}
-	return len(t.columns) - 1
-}
-
-func (t *table) head(at int, c column) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.columns[at] = c
-}
-
-// named records the release of a kernel.
-func (t *table) named(i int, release string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kernels[i] = "Linux " + release
+	return text
 }
 
 // verdicts are the words in the output; CI counts lines that begin with pass and
@@ -57,25 +51,18 @@ func (t *table) named(i int, release string) {
 var verdicts = map[suite.Verdict]string{suite.Pass: "pass", suite.Deviates: "pass", suite.NotOffered: "none", suite.Fail: "FAIL"}
 
 // record records a result and prints it.
-func (t *table) record(at, i int, r suite.Result) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.results[at][i] = r
-	usual := t.columns[at].usual
+func (t *table) record(c *results, i int, r suite.Result) {
+	c.of[i] = r
 	if r.Verdict == notApplicable {
-		t.meter.Plan(-1, usual)
+		t.meter.Plan(-1, c.usual)
 		return
 	}
-	text := fmt.Sprintf("%s  %-18s  %-40s %5.2fs\n", verdicts[r.Verdict], t.columns[at].name, t.tests[i].Name, r.Took.Seconds())
-	for _, n := range r.Notes {
-		text += fmt.Sprintf("      %s\n", strings.ReplaceAll(n, "\n", "\n      "))
-	}
-	t.meter.Step(usual, text)
+	t.meter.Step(c.usual, row(verdicts[r.Verdict], c.name, 40, t.tests[i].Name, r.Took, r.Notes...))
 }
 
 func (t *table) count(v ...suite.Verdict) (n int) {
-	for _, c := range t.results {
-		for _, r := range c {
+	for _, c := range t.columns {
+		for _, r := range c.of {
 			if slices.Contains(v, r.Verdict) {
 				n++
 			}
@@ -89,10 +76,10 @@ func (t *table) failed() int { return t.count(suite.Fail) }
 func (t *table) summary(w io.Writer) {
 	fmt.Fprintf(w, "\nconformance: %d passed, %d of them with a known deviation of rxe, %d not offered, %d failed\n",
 		t.count(suite.Pass, suite.Deviates), t.count(suite.Deviates), t.count(suite.NotOffered), t.failed())
-	for at, c := range t.results {
-		for i, r := range c {
+	for _, c := range t.columns {
+		for i, r := range c.of {
 			if r.Verdict == suite.Fail {
-				fmt.Fprintf(w, "failed: %s, %s\n", t.tests[i].Name, t.columns[at].name)
+				fmt.Fprintf(w, "failed: %s, %s\n", t.tests[i].Name, c.name)
 			}
 		}
 	}
@@ -131,8 +118,8 @@ The verbs of rxe are called through libibverbs 44 (Debian 12). It cannot post FL
 			mark = " ◦"
 		}
 		fmt.Fprintf(&b, "| %s%s | %s |", test.Name, mark, test.Checks)
-		for at := range t.columns {
-			fmt.Fprintf(&b, " %s |", cell(test.Name, t.results[at][i], &notes))
+		for _, c := range t.columns {
+			fmt.Fprintf(&b, " %s |", cell(test.Name, c.of[i], &notes))
 		}
 		b.WriteByte('\n')
 	}

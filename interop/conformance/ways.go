@@ -24,11 +24,17 @@ type ways struct {
 	ways  []script.Way
 	meter *progress.Meter
 
-	mu      sync.Mutex
 	targets []string
-	failed  map[string][]string // names of cases, by target and way
-	ran     map[string]int
 	once    map[string]string // outcome of each case with each packet sent eight times, one by one
+
+	mu      sync.Mutex
+	results map[string]wayResult // by target and way
+}
+
+// wayResult is the result of all cases in one way.
+type wayResult struct {
+	ran    int
+	failed []string // names of cases
 }
 
 func newWays(all []hostile.Case) *ways {
@@ -38,7 +44,7 @@ func newWays(all []hostile.Case) *ways {
 			cases = append(cases, c)
 		}
 	}
-	return &ways{cases: cases, ways: script.Ways(), failed: map[string][]string{}, ran: map[string]int{}, once: map[string]string{}}
+	return &ways{cases: cases, ways: script.Ways(), once: map[string]string{}, results: map[string]wayResult{}}
 }
 
 // refer runs each case in this process, with each packet sent eight times, one by one. The outcome is the reference for
@@ -85,13 +91,11 @@ func (w *ways) run(ctx context.Context, v victim, in []script.Way, want func(hos
 		if len(bad) > 0 {
 			word = "FAIL"
 		}
-		text := fmt.Sprintf("%s  %-18s  %-60s %5.2fs\n", word, v.name, "hostile, "+way.String(), time.Since(began).Seconds())
-		for _, s := range bad {
-			text += fmt.Sprintf("      %s\n", strings.ReplaceAll(s, "\n", "\n      "))
-		}
-		w.meter.Step(wayUsual, text)
+		w.meter.Step(wayUsual, row(word, v.name, 60, "hostile, "+way.String(), time.Since(began), bad...))
 	}
 }
+
+func key(target string, way script.Way) string { return target + ", " + way.String() }
 
 // mostFailures is how many cases may fail in one way before the rest is skipped: each failed case waits until a time
 // limit.
@@ -99,12 +103,15 @@ const mostFailures = 10
 
 // attack runs the cases in one way and returns the failures.
 func (w *ways) attack(ctx context.Context, v victim, way script.Way, want func(hostile.Case) bool) (bad []string) {
-	key := v.name + ", " + way.String()
-	fail := func(c string, err error) {
-		bad = append(bad, fmt.Sprintf("hostile/%s: %v", c, err))
+	var result wayResult
+	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.failed[key] = append(w.failed[key], c)
+		w.results[key(v.name, way)] = result
+	}()
+	fail := func(c string, err error) {
+		bad = append(bad, fmt.Sprintf("hostile/%s: %v", c, err))
+		result.failed = append(result.failed, c)
 	}
 	var n verbs.Node
 	var a *hostile.Attacker
@@ -136,9 +143,7 @@ func (w *ways) attack(ctx context.Context, v victim, way script.Way, want func(h
 		if err := hostile.CheckWay(c, way, r, v.name, w.once[c.Name]); err != nil {
 			fail(c.Name, err)
 		}
-		w.mu.Lock()
-		w.ran[key]++
-		w.mu.Unlock()
+		result.ran++
 		if r.Err != nil { // the target may be in any state now
 			shut()
 		}
@@ -194,23 +199,25 @@ func (w *ways) runKernel(ctx context.Context, v victim) {
 }
 
 func (w *ways) failures() (n int) {
-	for _, f := range w.failed {
-		n += len(f)
+	for _, r := range w.results {
+		n += len(r.failed)
 	}
 	return n
 }
 
 func (w *ways) summary(out io.Writer) {
 	total := 0
-	for _, n := range w.ran {
-		total += n
+	for _, r := range w.results {
+		total += r.ran
 	}
 	if total+w.failures() == 0 {
 		return
 	}
 	fmt.Fprintf(out, "hostile packets in other ways: %d passed, %d failed\n", max(total-w.failures(), 0), w.failures())
-	for key, f := range w.failed {
-		fmt.Fprintf(out, "failed: hostile, %s: %s\n", key, strings.Join(f, "; "))
+	for key, r := range w.results {
+		if r.failed != nil {
+			fmt.Fprintf(out, "failed: hostile, %s: %s\n", key, strings.Join(r.failed, "; "))
+		}
 	}
 }
 
@@ -243,8 +250,8 @@ A cell has the number of cases with the required outcome. rxe gets only the case
 	for _, way := range w.ways {
 		fmt.Fprintf(b, "| %s |", way)
 		for _, t := range w.targets {
-			key := t + ", " + way.String()
-			n, failed := w.ran[key], len(w.failed[key])
+			r := w.results[key(t, way)]
+			n, failed := r.ran, len(r.failed)
 			switch {
 			case failed > 0:
 				fmt.Fprintf(b, " **%d failed of %d** |", failed, max(n, failed))

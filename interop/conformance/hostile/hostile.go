@@ -4,6 +4,7 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,47 +68,38 @@ var series = []string{"6.1", "6.12", "7"}
 
 // Differs reports whether rxe of some kernel departs from Want.
 func (c *Case) Differs() bool {
-	for _, k := range series {
-		if departs, _ := c.Script.Departs(peerOf(k)); departs {
-			return true
-		}
-	}
-	return false
+	departs, _ := c.departure()
+	return departs
 }
 
 // Why describes the departure of rxe, if there is one.
 func (c *Case) Why() string {
-	for _, k := range series {
-		if departs, why := c.Script.Departs(peerOf(k)); departs {
-			return why
-		}
-	}
-	return ""
+	_, why := c.departure()
+	return why
 }
 
-// groups are the folders of the library in the order of the table.
+func (c *Case) departure() (departs bool, why string) {
+	for _, k := range series {
+		if departs, why = c.Script.Departs(peerOf(k)); departs {
+			return true, why
+		}
+	}
+	return false, ""
+}
+
+// groups are the folders of the library in the order of the table. Scripts of other folders come after them.
 var groups = []string{"headers", "sequence", "lengths", "keys", "duplicates", "responses", "unreliable"}
 
 // All lists the cases in the order of the table.
 func All() (all []Case) {
-	add := func(s *script.Script) {
-		right := expected(s, us)
-		all = append(all, Case{Name: s.Title, Rule: s.Rule, Want: right[0], Others: right[1:], Script: s})
-	}
-	listed := map[string]bool{}
-	for _, g := range groups {
-		listed[g] = true
-		for _, s := range library.All() {
-			if strings.HasPrefix(s.Name, g+"/") && s.Controlled() {
-				add(s)
-			}
+	for _, s := range library.All() {
+		if s.Controlled() {
+			right := expected(s, us)
+			all = append(all, Case{Name: s.Title, Rule: s.Rule, Want: right[0], Others: right[1:], Script: s})
 		}
 	}
-	for _, s := range library.All() { // those of other folders
-		if g, _, _ := strings.Cut(s.Name, "/"); s.Controlled() && !listed[g] {
-			add(s)
-		}
-	}
+	group := func(c Case) uint { return uint(slices.Index(groups, folder(c.Script))) } // -1 becomes the largest number
+	slices.SortStableFunc(all, func(a, b Case) int { return cmp.Compare(group(a), group(b)) })
 	return all
 }
 
