@@ -231,7 +231,7 @@ func allCases() []testCase {
 	return slices.Concat(all, betweenCases(), conformCases())
 }
 
-// usual is how long a case usually takes while other cases run. A case that loses packets waits for timers.
+// usual: a case that loses packets waits for timers.
 func (c testCase) usual() time.Duration {
 	switch {
 	case c.tested.peer != "":

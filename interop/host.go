@@ -18,9 +18,11 @@ import (
 // hostCase runs tests of this module in the guest: tests on kinds of interfaces that the
 // kernel of this machine may lack. They do not use rxe.
 type hostCase struct {
-	name  string
+	id    string
 	tests []hostTest
 }
+
+func (c hostCase) name() string { return c.id }
 
 // hostTest is tests of one package.
 type hostTest struct {
@@ -54,7 +56,6 @@ func onCards(name, pkg, run string) hostCase {
 // onCards reports whether the case needs the guest's cards.
 func (c hostCase) onCards() bool { return c.tests[0].cards }
 
-// usual is how long the case usually takes while other cases run.
 func (c hostCase) usual() time.Duration { return 5 * time.Second }
 
 // hostLimit is the time limit for the tests of a package in an emulated guest. The tests have a slightly shorter limit
@@ -110,9 +111,9 @@ func (o *options) buildHostTests(ctx context.Context) error {
 	return nil
 }
 
-func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
+func (c hostCase) run(ctx context.Context, b *bed) (r result) {
 	start := time.Now()
-	r = result{kernel: b.kernel, name: c.name, usual: c.usual()}
+	r = result{kernel: b.kernel, name: c.id, usual: c.usual()}
 	defer func() { r.took = time.Since(start) }()
 	for _, h := range c.tests {
 		out, err := b.runHostTest(ctx, h)
@@ -125,7 +126,7 @@ func (b *bed) runHost(ctx context.Context, c hostCase) (r result) {
 		r.log += b.card.counters(ctx)
 	}
 	if r.err != nil || b.o.keep {
-		os.WriteFile(filepath.Join(b.dir, strings.ReplaceAll(c.name, "/", "_")+".log"), []byte(r.log), 0o644)
+		os.WriteFile(filepath.Join(b.dir, strings.ReplaceAll(c.id, "/", "_")+".log"), []byte(r.log), 0o644)
 	}
 	return r
 }

@@ -14,10 +14,10 @@ func TestHostNames(t *testing.T) {
 		seen[c.name()] = true
 	}
 	for _, c := range hostCases() {
-		if seen[c.name] || len(c.tests) == 0 {
-			t.Errorf("case %s: %d tests", c.name, len(c.tests))
+		if seen[c.name()] || len(c.tests) == 0 {
+			t.Errorf("case %s: %d tests", c.name(), len(c.tests))
 		}
-		seen[c.name] = true
+		seen[c.name()] = true
 	}
 }
 

@@ -2,7 +2,11 @@
 
 package main
 
-import "slices"
+import (
+	"context"
+	"slices"
+	"time"
+)
 
 // Which kernels run which cases.
 //
@@ -97,6 +101,24 @@ func (o *options) hasHost(kernel string, c hostCase) bool {
 // at returns the kernel at a place, among those in -kernel.
 func (o *options) at(place int) string {
 	return o.kernels[max(0, place-newest+len(o.kernels)-1)]
+}
+
+// job is a case of either kind: a testCase or a hostCase.
+type job interface {
+	name() string
+	usual() time.Duration // how long the job usually takes while others run
+	run(context.Context, *bed) result
+}
+
+// jobs returns cases of both kinds as one list.
+func jobs(cases []testCase, hosts []hostCase) (all []job) {
+	for _, c := range cases {
+		all = append(all, c)
+	}
+	for _, c := range hosts {
+		all = append(all, c)
+	}
+	return all
 }
 
 // casesOf returns the chosen cases that a kernel runs.

@@ -21,7 +21,7 @@ func TestEveryCaseRuns(t *testing.T) {
 				ran[c.name()]++
 			}
 			for _, c := range hosts {
-				ran[c.name]++
+				ran[c.name()]++
 			}
 			for _, tool := range everywhere {
 				for _, as := range []role{server, client} {
@@ -37,8 +37,8 @@ func TestEveryCaseRuns(t *testing.T) {
 			}
 		}
 		for _, c := range hostCases() {
-			if ran[c.name] == 0 {
-				t.Errorf("of %v none runs %s", kernels, c.name)
+			if ran[c.name()] == 0 {
+				t.Errorf("of %v none runs %s", kernels, c.name())
 			}
 		}
 		o.all = true

@@ -101,7 +101,7 @@ func realMain() (code int, err error) {
 		}
 	}
 	for _, c := range hostCases() {
-		if o.run.MatchString(c.name) {
+		if o.run.MatchString(c.name()) {
 			o.hosts = append(o.hosts, c)
 		}
 	}
@@ -109,11 +109,8 @@ func realMain() (code int, err error) {
 		return 2, fmt.Errorf("no case matches -run %q (see -list)", run)
 	}
 	if list {
-		for _, c := range chosen {
-			fmt.Println(c.name())
-		}
-		for _, c := range o.hosts {
-			fmt.Println(c.name)
+		for _, j := range jobs(chosen, o.hosts) {
+			fmt.Println(j.name())
 		}
 		return 0, nil
 	}
@@ -130,18 +127,15 @@ func realMain() (code int, err error) {
 	o.meter = progress.New("interop", os.Stdout)
 	for _, k := range o.kernels {
 		recorded := 0
-		cases, hosts := o.casesOf(k, chosen)
-		if len(cases)+len(hosts) == 0 {
+		all := jobs(o.casesOf(k, chosen))
+		if len(all) == 0 {
 			continue
 		}
-		for _, c := range cases {
-			o.meter.Plan(1, c.usual())
-			if !c.inGo && c.between.rules == "" {
+		for _, j := range all {
+			o.meter.Plan(1, j.usual())
+			if c, is := j.(testCase); is && !c.inGo && c.between.rules == "" {
 				recorded++
 			}
-		}
-		for _, c := range hosts {
-			o.meter.Plan(1, c.usual())
 		}
 		o.meter.Plan(1, kernelLogUsual)
 		o.meter.Plan((recorded+capturesOfBatch-1)/capturesOfBatch, tsharkUsual)
@@ -230,22 +224,17 @@ const mayDie = 2
 // runKernel boots one kernel and runs the cases in it. A case that could not run because of the test bed has failed. If
 // the guest's kernel dies, the case is repeated once in a new guest, with a note in its row.
 func runKernel(ctx context.Context, o options, kernel string, chosen []testCase, record func(result)) {
-	left, hosts := o.casesOf(kernel, chosen)
-	if len(left)+len(hosts) == 0 {
+	left := jobs(o.casesOf(kernel, chosen))
+	if len(left) == 0 {
 		return
 	}
 	fail := func(err error) {
-		for _, c := range left {
-			if ctx.Err() == nil { // otherwise the case was interrupted, and counts as not run
-				record(result{kernel: kernel, name: c.name(), usual: c.usual(), err: err})
+		for _, j := range left {
+			if ctx.Err() == nil { // otherwise the job was interrupted, and counts as not run
+				record(result{kernel: kernel, name: j.name(), usual: j.usual(), err: err})
 			}
 		}
-		for _, c := range hosts {
-			if ctx.Err() == nil {
-				record(result{kernel: kernel, name: c.name, usual: c.usual(), err: err})
-			}
-		}
-		left, hosts = nil, nil
+		left = nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -260,21 +249,24 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 		return
 	}
 	defer func() { b.close() }()
+	isCase := func(j job) bool {
+		_, is := j.(testCase)
+		return is
+	}
 	var deaths []string
-	for len(left) > 0 {
-		if ctx.Err() != nil {
-			fail(context.Cause(ctx))
-			return
-		}
-		end := o.meter.Begin(kernel + " " + left[0].name())
-		r := b.runCase(ctx, left[0])
+	for len(left) > 0 && ctx.Err() == nil {
+		j := left[0]
+		end := o.meter.Begin(kernel + " " + j.name())
+		r := j.run(ctx, b)
 		for n := 1; n < o.count && r.err == nil; n++ {
-			again := b.runCase(ctx, left[0])
-			again.took += r.took
-			r = again
+			r = r.then(j.run(ctx, b))
 		}
-		if why := b.obituary(len(deaths) + 1); why != nil && len(deaths) < mayDie && ctx.Err() == nil {
-			deaths = append(deaths, fmt.Sprintf("in %s: %v", left[0].name(), why))
+		var why error
+		if isCase(j) {
+			why = b.obituary(len(deaths) + 1)
+		}
+		if why != nil && len(deaths) < mayDie && ctx.Err() == nil {
+			deaths = append(deaths, fmt.Sprintf("in %s: %v", j.name(), why))
 			if len(b.captures) > 0 {
 				record(b.malformed(ctx))
 			}
@@ -287,35 +279,21 @@ func runKernel(ctx context.Context, o options, kernel string, chosen []testCase,
 				return
 			}
 			b.kept = kept
-			again := b.runCase(ctx, left[0])
-			again.took += r.took
-			again.notes = append(again.notes, "second attempt: "+why.Error())
-			r = again
+			r = r.then(j.run(ctx, b))
+			r.notes = append(r.notes, "second attempt: "+why.Error())
 		}
 		end()
 		if ctx.Err() != nil {
-			fail(nil)
 			return
 		}
 		left = left[1:]
 		record(r)
-		if len(b.captures) >= capturesOfBatch || len(left) == 0 && len(b.captures) > 0 {
+		if n := len(b.captures); n >= capturesOfBatch || n > 0 && !slices.ContainsFunc(left, isCase) {
 			record(b.malformed(ctx))
 		}
 	}
-	for ; len(hosts) > 0; hosts = hosts[1:] {
-		end := o.meter.Begin(kernel + " " + hosts[0].name)
-		r := b.runHost(ctx, hosts[0])
-		for n := 1; n < o.count && r.err == nil; n++ {
-			again := b.runHost(ctx, hosts[0])
-			again.took += r.took
-			r = again
-		}
-		end()
-		if ctx.Err() != nil {
-			return
-		}
-		record(r)
+	if ctx.Err() != nil {
+		return
 	}
 	r := b.kernelLog(ctx)
 	r.notes = append(r.notes, deaths...)

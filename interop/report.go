@@ -21,6 +21,12 @@ type result struct {
 	notes  []string
 }
 
+// then returns the result of the next run of the same case, with the time of both.
+func (r result) then(next result) result {
+	next.took += r.took
+	return next
+}
+
 // text returns the line of the result, followed by its error and notes.
 func (r result) text(verbose bool) string {
 	var w strings.Builder
@@ -47,25 +53,18 @@ const kernelLog = "kernel-log"
 // report prints one row per case with a column per kernel, and returns the exit
 // code: 0 if all cases have passed on all kernels that run them.
 func report(w io.Writer, o *options, chosen []testCase, results []result, took time.Duration) int {
-	names := make([]string, 0, len(chosen)+len(o.hosts)+1)
-	for _, c := range chosen {
-		names = append(names, c.name())
-	}
-	for _, c := range o.hosts {
-		names = append(names, c.name)
+	var names []string
+	for _, j := range jobs(chosen, o.hosts) {
+		names = append(names, j.name())
 	}
 	names = append(names, kernelLog)
 	passed, failed, missing := 0, 0, 0
 	has := make(map[[2]string]bool) // by kernel and name
 	for _, k := range o.kernels {
-		cases, hosts := o.casesOf(k, chosen)
-		for _, c := range cases {
-			has[[2]string{k, c.name()}] = true
+		for _, j := range jobs(o.casesOf(k, chosen)) {
+			has[[2]string{k, j.name()}] = true
+			has[[2]string{k, kernelLog}] = true
 		}
-		for _, c := range hosts {
-			has[[2]string{k, c.name}] = true
-		}
-		has[[2]string{k, kernelLog}] = len(cases)+len(hosts) > 0
 	}
 	cell := func(kernel, name string) string {
 		i := slices.IndexFunc(results, func(r result) bool { return r.kernel == kernel && r.name == name })

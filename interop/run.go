@@ -38,8 +38,8 @@ type started struct {
 	cut     bool // the harness has killed it, so its capture may end anywhere
 }
 
-// runCase runs one case, and leaves nothing of it running.
-func (b *bed) runCase(ctx context.Context, c testCase) (res result) {
+// run runs one case, and leaves nothing of it running.
+func (c testCase) run(ctx context.Context, b *bed) (res result) {
 	start := time.Now()
 	res = result{kernel: b.kernel, name: c.name(), usual: c.usual()}
 	dir := filepath.Join(b.dir, strings.ReplaceAll(c.name(), "/", "_"))
