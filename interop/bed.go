@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -67,25 +66,32 @@ func newBed(ctx context.Context, o options, kernel string) (_ *bed, err error) {
 			return nil, err
 		}
 	}
-	b.peer = &ours{rocectl: rocectl{seed: o.seed}, ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU}
+	b.peer = &ours{rocectl: rocectl{seed: o.seed}, addresses: addresses{ourIP4, ourIP6}, ns: b.ns, binary: o.rocectl, tap: "tap0", dev: "tap0", mtu: defaultMTU}
 	limited, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
-	v, err := vm.Boot(limited, vm.Config{
-		Scripts: o.scripts, Image: o.images[kernel], Netns: string(b.ns), Tap: "tap0", MTU: defaultMTU,
-		IP4: guestIP4 + "/24", IP6: guestIP6 + "/64", MAC: "52:54:00:77:00:02",
-		Console: filepath.Join(b.dir, "linux.console"), Files: o.files, Cards: cards, Model: o.cards.device, QEMU: o.qemu,
-	})
+	b.linux, err = b.boot(limited, "linux", addresses{guestIP4, guestIP6}, vm.Config{Tap: "tap0", MAC: "52:54:00:77:00:02",
+		Files: o.files, Cards: cards, Model: o.cards.device, QEMU: o.qemu})
 	if err != nil {
 		return nil, err
 	}
-	b.linux = &guest{vm: v, mtu: defaultMTU, ip4: guestIP4, ip6: guestIP6}
 	if len(cards) > 0 {
-		if b.card, err = newCard(ctx, v, cards, o.cards, o.seed); err != nil {
+		if b.card, err = newCard(ctx, b.linux.vm, cards, o.cards, o.seed); err != nil {
 			return nil, err
 		}
 		b.peer.joined = []string{cardTap}
 	}
 	return b, b.greet(ctx)
+}
+
+// boot boots a guest. c has the parameters in which the guests differ.
+func (b *bed) boot(ctx context.Context, name string, a addresses, c vm.Config) (*guest, error) {
+	c.Scripts, c.Image, c.Netns, c.MTU = b.o.scripts, b.o.images[b.kernel], string(b.ns), defaultMTU
+	c.IP4, c.IP6, c.Console = a.ip4+"/24", a.ip6+"/64", filepath.Join(b.dir, name+".console")
+	v, err := vm.Boot(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &guest{vm: v, mtu: defaultMTU, addresses: a}, nil
 }
 
 // prepare gets both sides ready for a case.
@@ -150,15 +156,12 @@ func (b *bed) close() {
 	b.ns = ""
 }
 
-// oops matches the messages of a kernel about its own faults.
-var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
-
 // kernelLog is the last case of every kernel: the kernel has logged no fault of its own.
 func (b *bed) kernelLog(ctx context.Context) result {
 	start := time.Now()
 	r := result{kernel: b.kernel, name: kernelLog, usual: kernelLogUsual}
 	log, err := b.linux.vm.Run(ctx, "dmesg")
-	switch found := oops.FindAllString(log, 5); {
+	switch found := vm.Complaints(log); {
 	case err != nil:
 		r.err = err
 	case found != nil:

@@ -105,16 +105,9 @@ func (b *bed) secondGuest(ctx context.Context) (*guest, error) {
 	}
 	limited, stop := context.WithTimeout(ctx, bootLimit)
 	defer stop()
-	var v *vm.VM
 	var err error
 	for range boots {
-		v, err = vm.Boot(limited, vm.Config{
-			Scripts: b.o.scripts, Image: b.o.images[b.kernel], Netns: string(b.ns), Tap: secondTap, MTU: defaultMTU,
-			IP4: secondIP4 + "/24", IP6: secondIP6 + "/64", MAC: "52:54:00:77:00:03",
-			Console: filepath.Join(b.dir, "second.console"),
-		})
-		if err == nil {
-			b.second = &guest{vm: v, mtu: defaultMTU, ip4: secondIP4, ip6: secondIP6}
+		if b.second, err = b.boot(limited, "second", addresses{secondIP4, secondIP6}, vm.Config{Tap: secondTap, MAC: "52:54:00:77:00:03"}); err == nil {
 			return b.second, nil
 		}
 	}

@@ -90,6 +90,7 @@ func addCards(ctx context.Context, ns netns.Netns, m cardModel) ([]vm.Card, erro
 // card is rocectl in the guest, over xdp with zero copy.
 type card struct {
 	rocectl
+	addresses
 	vm    *vm.VM
 	model cardModel
 	mtu   int
@@ -98,7 +99,7 @@ type card struct {
 // newCard prepares the cards of a guest. It puts all their queues into use. virtio_net then adds no queue for an
 // XDP program: with added queues there is no zero copy. igb otherwise uses as many queues as there are processors.
 func newCard(ctx context.Context, v *vm.VM, cards []vm.Card, m cardModel, seed uint64) (*card, error) {
-	c := &card{rocectl: rocectl{seed: seed}, vm: v, model: m, mtu: defaultMTU}
+	c := &card{rocectl: rocectl{seed: seed}, addresses: addresses{cardIP4, cardIP6}, vm: v, model: m, mtu: defaultMTU}
 	if _, err := v.Run(ctx, "ip", "link", "show", cardInterface); err != nil {
 		return nil, fmt.Errorf("the guest has no driver for its cards; REFRESH=1 makes build.sh fetch the kernel again, with all drivers: %w", err)
 	}
@@ -161,13 +162,6 @@ func (c *card) inside(argv ...string) []string {
 }
 
 func (c *card) label() string { return "rocectl on the card" }
-
-func (c *card) addr(v6 bool) string {
-	if v6 {
-		return cardIP6
-	}
-	return cardIP4
-}
 
 func (c *card) prepare(ctx context.Context, t testCase) error {
 	c.faults = t.impair.faults

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,23 +41,34 @@ type endpoint interface {
 	linux() bool
 }
 
+// addresses are those of a side.
+type addresses struct{ ip4, ip6 string }
+
+func (a addresses) addr(v6 bool) string {
+	if v6 {
+		return a.ip6
+	}
+	return a.ip4
+}
+
+// linux returns the arguments of rdma-core's program.
+func (c command) linux() []string {
+	if c.v6 {
+		return slices.Concat(c.args, c.tool.linuxArgs6)
+	}
+	return slices.Concat(c.args, c.tool.linuxArgs)
+}
+
 // guest is a Linux kernel with rxe.
 type guest struct {
+	addresses
 	vm       *vm.VM
-	ip4, ip6 string
 	impaired bool
 	mtu      int
 }
 
 func (g *guest) label() string { return "linux" }
 func (g *guest) linux() bool   { return true }
-
-func (g *guest) addr(v6 bool) string {
-	if v6 {
-		return g.ip6
-	}
-	return g.ip4
-}
 
 func (g *guest) prepare(ctx context.Context, c testCase) error {
 	if c.mtu != g.mtu {
@@ -85,12 +97,7 @@ func (g *guest) start(_ context.Context, c command, _ string, limit time.Duratio
 	if c.tool.preload != "" {
 		argv = []string{"env", "LD_PRELOAD=" + c.tool.preloaded()}
 	}
-	argv = append(append(argv, c.tool.program(c.role)), c.args...)
-	own := c.tool.linuxArgs
-	if c.v6 {
-		own = c.tool.linuxArgs6
-	}
-	return g.vm.Start(limit, append(argv, own...)...)
+	return g.vm.Start(limit, append(append(argv, c.tool.program(c.role)), c.linux()...)...)
 }
 
 func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) error {
@@ -101,12 +108,8 @@ func (g *guest) listening(ctx context.Context, p *proc.Proc, t *tool, port int) 
 	if err != nil {
 		return err
 	}
-	e, err := w.Wait(ctx)
-	if err != nil {
-		return err
-	}
-	if !e.OK() {
-		return fmt.Errorf("%s: does not listen on port %d: %s", p.Line, port, p.Output())
+	if e, err := w.Wait(ctx); err != nil || !e.OK() {
+		return cmp.Or(err, fmt.Errorf("%s: does not listen on port %d: %s", p.Line, port, p.Output()))
 	}
 	return nil
 }
@@ -119,14 +122,18 @@ type rocectl struct {
 
 func (r *rocectl) linux() bool { return false }
 
+// faultFlags returns the flags for the faults of a case, with another seed each time.
+func (r *rocectl) faultFlags() []string {
+	if len(r.faults) == 0 {
+		return nil
+	}
+	r.seed++
+	return append([]string{"--seed", strconv.FormatUint(r.seed-1, 10)}, r.faults...)
+}
+
 // with adds the flags of a case to a command line.
 func (r *rocectl) with(argv []string, c command) []string {
-	if len(r.faults) > 0 {
-		argv = append(argv, "--seed", strconv.FormatUint(r.seed, 10))
-		r.seed++
-		argv = append(argv, r.faults...)
-	}
-	argv = append(argv, c.tool.oursArgs...)
+	argv = slices.Concat(argv, r.faultFlags(), c.tool.oursArgs)
 	if c.v6 {
 		argv = append(argv, c.tool.oursArgs6...)
 	}
@@ -145,6 +152,7 @@ func (r *rocectl) listening(ctx context.Context, p *proc.Proc, _ *tool, _ int) e
 // ours is rocectl in the namespace that has the tap.
 type ours struct {
 	rocectl
+	addresses
 	ns     netns.Netns
 	binary string
 	tap    string
@@ -155,13 +163,6 @@ type ours struct {
 }
 
 func (o *ours) label() string { return "rocectl" }
-
-func (o *ours) addr(v6 bool) string {
-	if v6 {
-		return ourIP6
-	}
-	return ourIP4
-}
 
 func (o *ours) prepare(ctx context.Context, c testCase) error {
 	o.faults = c.impair.faults

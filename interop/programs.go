@@ -30,19 +30,9 @@ func (p *programs) linux() bool   { return true } // its output is that of rdma-
 
 // start passes the program the same device flags that rocectl gets.
 func (p *programs) start(ctx context.Context, c command, capture string, _ time.Duration) (*proc.Proc, error) {
-	flags := []string{"--dev", p.dev, "--link", p.link, "--capture", capture}
-	if len(p.faults) > 0 {
-		flags = append(flags, "--seed", strconv.FormatUint(p.seed, 10))
-		p.seed++
-		flags = append(flags, p.faults...)
-	}
+	flags := append([]string{"--dev", p.dev, "--link", p.link, "--capture", capture}, p.faultFlags()...)
 	argv := []string{"env", "LD_LIBRARY_PATH=" + p.libs, "ROCE_FLAGS=" + strings.Join(flags, " "), "stdbuf", "-oL", cmp.Or(p.files[c.tool.program(c.role)], c.tool.program(c.role))}
-	argv = append(argv, c.args...)
-	own := c.tool.linuxArgs
-	if c.v6 {
-		own = c.tool.linuxArgs6
-	}
-	return proc.Start(ctx, p.ns.Argv(append(argv, own...)...)...)
+	return proc.Start(ctx, p.ns.Argv(append(argv, c.linux()...)...)...)
 }
 
 // listening waits for the line that the server prints, for its TCP port, or until its process has

@@ -219,17 +219,11 @@ func (b *vmBed) victim() victim {
 // rxeName names the rxe of a kernel in the tables of hostile packets.
 func rxeName(kernel string) string { return "rxe " + kernel }
 
-// oops matches the messages of a kernel about its own faults.
-var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
-
 // complaints returns the messages of the guest's kernel about its own faults since the previous
 // call.
 func (b *vmBed) complaints(ctx context.Context) ([]string, error) {
 	log, err := b.vm.Run(ctx, "dmesg", "-c")
-	if err != nil {
-		return nil, err
-	}
-	return oops.FindAllString(log, 5), nil
+	return vm.Complaints(log), err
 }
 
 // panicked matches the last message of a kernel that has died.

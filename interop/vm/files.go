@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -37,14 +38,9 @@ func withFiles(dir, image string, files map[string]string) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for name := range files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	a := archive{w: z}
 	known := map[string]bool{"/": true}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		a.addParents(path.Dir(name), known)
 		b, err := os.ReadFile(files[name])
 		if err != nil {

@@ -233,6 +233,12 @@ func (v *VM) died(err error) {
 // panics matches the line with the reason why a kernel has stopped.
 var panics = regexp.MustCompile(`(?m)^.*(PANIC: .*|Oops: .*|BUG: .*|Kernel panic - .*)$`)
 
+// oops matches the messages of a kernel about its own faults.
+var oops = regexp.MustCompile(`(?m)^.*(BUG:|WARNING:|Oops|general protection|hung_task|soft lockup).*$`)
+
+// Complaints returns the first messages in a kernel's log about its own faults.
+func Complaints(log string) []string { return oops.FindAllString(log, 5) }
+
 // Gone returns nil while the guest is running, and afterwards the reason why it is not, with
 // the message of its kernel if that is known. console is the whole output of its console.
 func (v *VM) Gone() (console string, err error) {
