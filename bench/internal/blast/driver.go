@@ -8,7 +8,6 @@ import (
 
 	"github.com/goroce/roce/bench/internal/harness"
 	"github.com/goroce/roce/bench/internal/links"
-	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/link"
 )
@@ -23,8 +22,7 @@ type driver struct {
 }
 
 func openDriver(s harness.Spec) (*driver, error) {
-	path, err := frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(s.Local.IP), Dst: bth.GIDFrom(s.Remote.IP),
-		SrcMAC: s.Local.MAC, DstMAC: s.Remote.MAC, SrcPort: port})
+	path, err := pathOf(s)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/bench/internal/harness"
+	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/sockfilter"
 )
@@ -35,16 +36,19 @@ type packet struct {
 
 func newPacket(s harness.Spec) (carrier, error) {
 	p := &packet{size: s.Size + overhead, in: newInbox(true)}
-	var err error
+	n := segments(p.size, ipLen+udpLen)
+	head, err := headersOf(s, p.size, n*p.size)
+	if err != nil {
+		return nil, err
+	}
 	if p.fd, p.drain, err = packetSocket(s, true); err != nil {
 		return nil, err
 	}
-	n := segments(p.size, ipLen+udpLen)
 	p.buf = make([]byte, vnetLen+headers+n*p.size)
 	if n > 1 {
 		putVnet(p.buf, p.size)
 	}
-	putHeaders(p.buf[vnetLen:], s, n*p.size, n > 1)
+	copy(p.buf[vnetLen:], head)
 	return p, nil
 }
 
@@ -117,37 +121,40 @@ func putVnet(b []byte, size int) {
 	binary.NativeEndian.PutUint16(b[8:], 6)
 }
 
-// putHeaders writes the headers of n bytes. The UDP checksum is 0, or with sum that of the
-// pseudo header, which the kernel or the device completes.
-func putHeaders(b []byte, s harness.Spec, n int, sum bool) {
-	copy(b, s.Remote.MAC[:])
-	copy(b[6:], s.Local.MAC[:])
-	binary.BigEndian.PutUint16(b[12:], unix.ETH_P_IP)
-	ip := b[etherLen : etherLen+ipLen]
-	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, unix.IPPROTO_UDP
-	binary.BigEndian.PutUint16(ip[2:], uint16(ipLen+udpLen+n))
-	src, dst := s.Local.IP.As4(), s.Remote.IP.As4()
-	copy(ip[12:], src[:])
-	copy(ip[16:], dst[:])
-	binary.BigEndian.PutUint16(ip[10:], ^frame.Fold16(frame.Sum16(ip)))
-	u := b[etherLen+ipLen : headers]
-	binary.BigEndian.PutUint16(u, port)
-	binary.BigEndian.PutUint16(u[2:], port)
-	binary.BigEndian.PutUint16(u[4:], uint16(udpLen+n))
-	if sum {
-		binary.BigEndian.PutUint16(u[6:], frame.Fold16(frame.Sum16(ip[12:])+uint32(unix.IPPROTO_UDP+udpLen+n)))
+// pathOf returns the path to the peer.
+func pathOf(s harness.Spec) (*frame.Path, error) {
+	return frame.NewPath(frame.PathConfig{Src: bth.GIDFrom(s.Local.IP), Dst: bth.GIDFrom(s.Remote.IP), SrcMAC: s.Local.MAC, DstMAC: s.Remote.MAC, SrcPort: port})
+}
+
+// headersOf returns the headers of a packet of n bytes or, if all is larger, of a super-packet of all bytes. The kernel or
+// the device completes the checksum of a super-packet.
+func headersOf(s harness.Spec, n, all int) ([]byte, error) {
+	path, err := pathOf(s)
+	if err != nil {
+		return nil, err
 	}
+	b := make([]byte, headers+n)
+	path.Put(b, frame.LayoutEthernet, n, 0)
+	if all > n {
+		path.PutSuper(b, all)
+	}
+	return b[:headers], nil
 }
 
 func (p *packet) send(src *source) error {
 	for at := vnetLen + headers; at < len(p.buf); at += p.size {
 		src.put(p.buf[at : at+p.size])
 	}
+	return write(p.fd, p.buf)
+}
+
+// write sends b. It tries again while the kernel has no room.
+func write(fd int, b []byte) error {
 	for {
-		switch _, err := unix.Write(p.fd, p.buf); err {
+		switch _, err := unix.Write(fd, b); err {
 		case nil:
 			return nil
-		case unix.EAGAIN, unix.ENOBUFS, unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS, unix.EINTR, unix.ECONNREFUSED:
 		default:
 			return err
 		}

@@ -37,10 +37,12 @@ func newUDPPing(s harness.Spec) (pinger, error) {
 }
 
 func newPacketPing(s harness.Spec) (pinger, error) {
+	head, err := headersOf(s, s.Size+overhead, 0)
+	if err != nil {
+		return nil, err
+	}
 	fd, drain, err := packetSocket(s, false)
-	p := &socketPing{fd: fd, drain: drain, head: make([]byte, headers), in: make([]byte, 2048)}
-	putHeaders(p.head, s, s.Size+overhead, false)
-	return p, err
+	return &socketPing{fd: fd, drain: drain, head: head, in: make([]byte, 2048)}, err
 }
 
 func (p *socketPing) ping(b []byte) error {

@@ -3,7 +3,6 @@
 package blast
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -74,16 +73,7 @@ func (u *udp) send(src *source) error {
 	for at := 0; at < len(u.super); at += u.size {
 		src.put(u.super[at : at+u.size])
 	}
-	for {
-		_, err := unix.Write(u.fd, u.super)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ECONNREFUSED):
-		default:
-			return err
-		}
-	}
+	return write(u.fd, u.super)
 }
 
 func (u *udp) receive(dst *sink) error {

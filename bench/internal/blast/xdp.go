@@ -41,13 +41,15 @@ func openXDP(s harness.Spec) (x *xdp, err error) {
 	if err != nil {
 		return nil, err
 	}
-	x = &xdp{geo: xsk.GeometryFor(s.MTU+etherLen, ""), size: s.Size + overhead, head: make([]byte, headers)}
+	x = &xdp{geo: xsk.GeometryFor(s.MTU+etherLen, ""), size: s.Size + overhead}
 	defer func() {
 		if err != nil {
 			x.close()
 		}
 	}()
-	putHeaders(x.head, s, x.size, false)
+	if x.head, err = headersOf(s, x.size, 0); err != nil {
+		return x, err
+	}
 	if x.memory, err = xsk.NewMemory(2*ringSize*x.geo.Slot, x.geo.Chunk); err != nil {
 		return x, err
 	}
