@@ -38,12 +38,7 @@ func (d *dial) Prepare() (_ any, err error) {
 
 func (d *dial) Connect(b json.RawMessage) error { return json.Unmarshal(b, &d.peer) }
 
-func (d *dial) Close() error {
-	if d.dev.Device == nil {
-		return nil
-	}
-	return d.dev.Close()
-}
+func (d *dial) Close() error { return d.dev.Close() }
 
 func (d *dial) Run(ctx context.Context) (harness.Measure, error) {
 	once := d.accept

@@ -52,6 +52,14 @@ func OpenDevice(s harness.Spec) (*roce.Device, error) {
 // mode returns how the driver runs.
 func (d device) mode() string { return d.port.Info().Mode }
 
+// Close closes the device, unless there is none.
+func (d device) Close() error {
+	if d.Device == nil {
+		return nil
+	}
+	return d.Device.Close()
+}
+
 // offer is the data that an end sends to its peer.
 type offer struct {
 	QPNs []uint32 `json:"qpns"`

@@ -3,6 +3,8 @@
 package verbs
 
 import (
+	"slices"
+
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/harness"
 )
@@ -47,27 +49,23 @@ func (sh shape) perQP(qps int) int {
 // sends makes the work requests of all places, in lists. They move data between this end's
 // memory at offset here and the peer's at offset there.
 func (sh shape) sends(op roce.Opcode, mr *roce.MR, here int, peer offer, there int) (lists [][]roce.SendWR) {
-	for first := 0; first < sh.places; first += sh.burst {
-		list := make([]roce.SendWR, sh.burst)
-		for i := range list {
-			at := (first + i) * sh.stride
-			list[i] = roce.SendWR{Opcode: op, SG: []roce.SGE{mr.SGE(here+at, sh.size)}, RemoteAddr: peer.Addr + uint64(there+at), RKey: roce.RKey(peer.RKey)}
-		}
+	var all []roce.SendWR
+	for at := 0; at < sh.memory(); at += sh.stride {
+		all = append(all, roce.SendWR{Opcode: op, SG: []roce.SGE{mr.SGE(here+at, sh.size)}, RemoteAddr: peer.Addr + uint64(there+at), RKey: roce.RKey(peer.RKey)})
+	}
+	lists = slices.Collect(slices.Chunk(all, sh.burst))
+	for _, list := range lists {
 		list[len(list)-1].Flags = roce.Signaled
-		lists = append(lists, list)
 	}
 	return lists
 }
 
-func (sh shape) recvs(mr *roce.MR) (lists [][]roce.RecvWR) {
-	for first := 0; first < sh.places; first += sh.burst {
-		list := make([]roce.RecvWR, sh.burst)
-		for i := range list {
-			list[i] = roce.RecvWR{SG: []roce.SGE{mr.SGE((first+i)*sh.stride, sh.size)}}
-		}
-		lists = append(lists, list)
+func (sh shape) recvs(mr *roce.MR) [][]roce.RecvWR {
+	var all []roce.RecvWR
+	for at := 0; at < sh.memory(); at += sh.stride {
+		all = append(all, roce.RecvWR{SG: []roce.SGE{mr.SGE(at, sh.size)}})
 	}
-	return lists
+	return slices.Collect(slices.Chunk(all, sh.burst))
 }
 
 // fill writes the data to send. Each byte depends on its offset in the memory or, with several

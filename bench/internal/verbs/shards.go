@@ -63,9 +63,4 @@ func (s *shards) Run(ctx context.Context) (harness.Measure, error) {
 	return m, errors.Join(failed...)
 }
 
-func (s *shards) Close() error {
-	if s.dev.Device == nil {
-		return nil
-	}
-	return s.dev.Close()
-}
+func (s *shards) Close() error { return s.dev.Close() }
