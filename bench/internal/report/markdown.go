@@ -31,6 +31,17 @@ func table(w io.Writer, head []string, rows [][]string) {
 	fmt.Fprintln(w)
 }
 
+// byLinks returns the head of a table with some columns for each link, in whose names %s is the link.
+func (d *data) byLinks(first string, columns ...string) []string {
+	head := []string{first}
+	for _, l := range d.links {
+		for _, c := range columns {
+			head = append(head, strings.ReplaceAll(c, "%s", l))
+		}
+	}
+	return head
+}
+
 // known formats a value, or returns a dash if it is unknown.
 func known(v float64, f func(float64) string) string {
 	if v <= 0 {
@@ -157,10 +168,6 @@ func (d *data) targetTable(w io.Writer) {
 }
 
 func (d *data) goodputTable(w io.Writer, pmtu int) {
-	head := []string{"Gb/s"}
-	for _, l := range d.links {
-		head = append(head, l, "× TCP", "× bare")
-	}
 	var rows [][]string
 	tcp := d.tcp("offloads", pmtu).Goodput()
 	for _, op := range d.listed {
@@ -179,7 +186,7 @@ func (d *data) goodputTable(w io.Writer, pmtu int) {
 			}
 		}
 	}
-	table(w, head, rows)
+	table(w, d.byLinks("Gb/s", "%s", "× TCP", "× bare"), rows)
 }
 
 func (d *data) readWriteTable(w io.Writer) {
@@ -285,10 +292,6 @@ func (d *data) latencyTable(w io.Writer) {
 }
 
 func (d *data) scalingTable(w io.Writer) {
-	head := []string{"queue pairs"}
-	for _, l := range d.links {
-		head = append(head, l, "× one")
-	}
 	var rows [][]string
 	for _, n := range d.qps {
 		row := []string{strconv.Itoa(n)}
@@ -298,7 +301,7 @@ func (d *data) scalingTable(w io.Writer) {
 		}
 		rows = append(rows, row)
 	}
-	table(w, head, rows)
+	table(w, d.byLinks("queue pairs", "%s", "× one"), rows)
 }
 
 func (d *data) processesTable(w io.Writer) {

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/goroce/roce/bench/internal/harness"
@@ -65,10 +66,6 @@ func programTargets(links func(what string, least, aim float64, measure func(d *
 // programsTable has a row for each test. The columns after a link have the result of rocectl perf
 // or TCP, and the ratio to it.
 func (d *data) programsTable(w io.Writer) {
-	head := []string{""}
-	for _, l := range d.links {
-		head = append(head, l, "rocectl perf", "×")
-	}
 	var rows, mpi [][]string
 	tcp := func(p *result.Point) *result.Point { return d.program("tcp", p.Spec.Op, p.Spec.Size, result.ByOpenMPI) }
 	seen := make(map[string]bool)
@@ -99,10 +96,6 @@ func (d *data) programsTable(w io.Writer) {
 		}
 		rows = append(rows, row)
 	}
-	table(w, head, rows)
-	head = []string{"Open MPI", "TCP"}
-	for _, l := range d.links {
-		head = append(head, "UCX, "+l, "× TCP")
-	}
-	table(w, head, mpi)
+	table(w, d.byLinks("", "%s", "rocectl perf", "×"), rows)
+	table(w, slices.Insert(d.byLinks("Open MPI", "UCX, %s", "× TCP"), 1, "TCP"), mpi)
 }
