@@ -163,7 +163,7 @@ func (g *generator) end(path *frame.Path) *end {
 	if path.Config().Src != bth.GIDFrom(hostileAddr) && g.one(3) {
 		q := g.rig.near.conn.QP()
 		a, _ := q.Query()
-		return &end{name: "honest", q: q, typ: roce.RC, peer: honestAddr, expect: a.RQPSN, sent: a.SQPSN}
+		return &end{name: "honest", q: q, typ: roce.RC, expect: a.RQPSN, sent: a.SQPSN}
 	}
 	return pick(g, g.rig.ends)
 }

@@ -74,9 +74,8 @@ type end struct {
 	name   string
 	q      *roce.QP
 	typ    roce.QPType
-	peer   netip.Addr
 	access roce.Access
-	srq    *roce.SRQ
+	srq    *roce.SRQ                // from which it receives; nil: from its own queue
 	post   func(*roce.RecvWR) error // nil: nothing to receive with
 	posted int
 	queued int // sends
@@ -286,39 +285,36 @@ func (r *rig) makeEnds() (err error) {
 	if r.xsrq, err = r.pd.CreateSRQ(roce.SRQConfig{MaxWR: 31, XRCD: domain, CQ: r.cq}); err != nil {
 		return err
 	}
-	make1 := func(e *end, c roce.QPConfig) error {
-		c.SendCQ, c.Caps, c.Type = r.cq, caps, e.typ
-		e.peer = hostileAddr
-		var err error
-		switch {
-		case e.typ == roce.XRCRecv:
-			e.q, err = domain.CreateQP(roce.QPConfig{UserData: e})
-		default:
-			c.UserData = e
-			e.q, err = r.pd.CreateQP(c)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", e.name, err)
-		}
-		if e.post == nil && !e.mute {
-			e.post = e.q.PostRecv
-		}
-		r.ends = append(r.ends, e)
-		return r.connect(e)
-	}
 	for _, e := range []struct {
 		end
 		config roce.QPConfig
 	}{
 		{end{name: "RC", typ: roce.RC, access: remote | roce.FlushGlobal}, roce.QPConfig{MaskedAtomics: true, MaxAtomicArg: 32}},
-		{end{name: "RC with an SRQ", typ: roce.RC, access: remote, post: r.srq.PostRecv}, roce.QPConfig{SRQ: r.srq}},
+		{end{name: "RC with an SRQ", typ: roce.RC, access: remote, srq: r.srq}, roce.QPConfig{SRQ: r.srq}},
 		{end{name: "RC without receives", typ: roce.RC, access: roce.RemoteRead, mute: true}, roce.QPConfig{}},
 		{end{name: "UC", typ: roce.UC, access: remote}, roce.QPConfig{}},
 		{end{name: "UD", typ: roce.UD}, roce.QPConfig{}},
-		{end{name: "XRC", typ: roce.XRCRecv, access: remote, post: r.xsrq.PostRecv}, roce.QPConfig{}},
+		{end{name: "XRC", typ: roce.XRCRecv, access: remote, srq: r.xsrq}, roce.QPConfig{}},
 		{end{name: "RC with congestion control", typ: roce.RC, access: remote}, roce.QPConfig{Congestion: &roce.DCQCN{LineRate: 10e9}}},
 	} {
-		if err := make1(&e.end, e.config); err != nil {
+		c := e.config
+		c.SendCQ, c.Caps, c.Type, c.UserData = r.cq, caps, e.typ, &e.end
+		if e.typ == roce.XRCRecv {
+			e.q, err = domain.CreateQP(roce.QPConfig{UserData: &e.end})
+		} else {
+			e.q, err = r.pd.CreateQP(c)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+		switch {
+		case e.srq != nil:
+			e.post = e.srq.PostRecv
+		case !e.mute:
+			e.post = e.q.PostRecv
+		}
+		r.ends = append(r.ends, &e.end)
+		if err := r.connect(&e.end); err != nil {
 			return err
 		}
 	}
@@ -334,7 +330,7 @@ func (r *rig) connect(e *end) error {
 		}
 	}
 	e.queued = 0
-	if e.srq == nil && e.typ != roce.XRCRecv && e.name != "RC with an SRQ" {
+	if e.srq == nil {
 		e.posted = 0 // the reset has removed them
 	}
 	if err := e.q.Init(e.access, qkey); err != nil {
@@ -347,7 +343,7 @@ func (r *rig) connect(e *end) error {
 	if e.typ == roce.UD {
 		err = e.q.Ready(1)
 	} else {
-		err = e.q.Connect(context.Background(), roce.Peer{AHAttr: roce.AHAttr{DGID: bth.GIDFrom(e.peer)}, QPN: 0x660000, PSN: e.expect,
+		err = e.q.Connect(context.Background(), roce.Peer{AHAttr: roce.AHAttr{DGID: bth.GIDFrom(hostileAddr)}, QPN: 0x660000, PSN: e.expect,
 			MTU: bth.MTU1024, Timeout: 10, RetryCnt: 3, RNRRetry: 3, MinRNRTimer: 1, RdAtomic: 4}, e.sent)
 	}
 	if err != nil {
