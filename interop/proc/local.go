@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -54,4 +56,21 @@ func Build(ctx context.Context, what string, argv ...string) error {
 		return fmt.Errorf("building %s: %w\n%s", what, err, out)
 	}
 	return nil
+}
+
+// Listens reports whether a TCP socket listens on a port in the network namespace of a process: its number, or "self".
+func Listens(pid string, port int) (bool, error) {
+	for _, name := range []string{"tcp", "tcp6"} {
+		b, err := os.ReadFile("/proc/" + pid + "/net/" + name)
+		if err != nil {
+			return false, err
+		}
+		for line := range strings.Lines(string(b)) {
+			const listen = "0A"
+			if f := strings.Fields(line); len(f) > 3 && f[3] == listen && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }

@@ -5,6 +5,7 @@ package proc
 import (
 	"context"
 	"errors"
+	"net"
 	"regexp"
 	"strings"
 	"syscall"
@@ -101,5 +102,23 @@ func TestRun(t *testing.T) {
 func TestQuote(t *testing.T) {
 	if got, want := Quote([]string{"a", "b c", "it's", ""}), `a 'b c' 'it'\''s' ''`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestListens: Listens finds a listening socket of both IP versions, and does not find it
+// after Close.
+func TestListens(t *testing.T) {
+	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Skip(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		for _, want := range []bool{true, false} {
+			if got, err := Listens("self", port); got != want || err != nil {
+				t.Errorf("%s: port %d: %v, %v, want %v", at, port, got, err, want)
+			}
+			l.Close()
+		}
 	}
 }

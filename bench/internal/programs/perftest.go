@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/roce/bench/internal/lab"
 	"github.com/goroce/roce/bench/internal/perftest"
 	"github.com/goroce/roce/bench/internal/result"
+	"github.com/goroce/roce/interop/proc"
 )
 
 // patience is the time within which a server must listen, and a test must end.
@@ -96,18 +97,9 @@ func measureOf(r perftest.Row, spec harness.Spec) harness.Measure {
 
 // listens waits until a process listens on a TCP port in its namespace.
 func listens(ctx context.Context, pid, port int) error {
-	want := fmt.Sprintf(":%04X ", port)
 	for tick := time.Tick(5 * time.Millisecond); ; {
-		for _, file := range []string{"tcp", "tcp6"} {
-			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
-			if err != nil {
-				return err // it has ended
-			}
-			for line := range strings.Lines(string(b)) {
-				if f := strings.Fields(line); len(f) > 3 && strings.Contains(f[1]+" ", want) && f[3] == "0A" {
-					return nil
-				}
-			}
+		if ok, err := proc.Listens(strconv.Itoa(pid), port); ok || err != nil {
+			return err // of a process that has ended
 		}
 		select {
 		case <-tick:

@@ -7,20 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goroce/roce/interop/proc"
 	"github.com/goroce/roce/interop/vm/wire"
 )
 
 // await waits until a program in the guest listens. The agent asks the kernel itself, because a
 // shell that runs `rdma resource show` in a loop takes most of an emulated processor.
 func (a *agent) await(r wire.Request) {
-	listens := tcpListens
+	listens := func(port int) (bool, error) { return proc.Listens("self", port) }
 	if r.Op == wire.AwaitRDMA {
 		listens = rdmaListens
 	}
@@ -40,24 +39,6 @@ func (a *agent) await(r wire.Request) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// tcpListens reports whether a TCP socket listens on a port, by /proc/net/tcp and tcp6.
-func tcpListens(port int) (bool, error) {
-	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return false, err
-		}
-		for line := range strings.Lines(string(b)) {
-			f := strings.Fields(line)
-			const listen = "0A"
-			if len(f) > 3 && f[3] == listen && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
 }
 
 // Constants of <rdma/rdma_netlink.h> and of the kernel's enum rdma_cm_state.
