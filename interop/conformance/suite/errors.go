@@ -31,19 +31,14 @@ var errorTests = []Test{
 		a, b := t.pair()
 		pd := must1(b.AllocPD())(t)
 		m := must1(b.RegMR(pd, must1(b.Alloc(4096))(t), 4096, allRights))(t)
-		w := a.wr(qp.Write, 0, 100, 0)
-		w.RKey, w.RemoteAddr = m.RKey, m.Addr
-		a.answeredAs(a.post(w), cq.RemAccessErr)
+		a.answeredAs(a.post(a.on(m, qp.Write, 0, 100)), cq.RemAccessErr)
 	}},
 	{Name: "TestMR/DeregisteredRemote", Checks: "REM_ACCESS_ERR for the key of a deregistered region", Run: func(t *T) {
 		a, b := t.pair()
 		m := b.register(4096, allRights)
-		w := a.wr(qp.Write, 0, 100, 0)
-		w.RKey, w.RemoteAddr = m.RKey, m.Addr
-		a.sent(a.post(w))
+		a.sent(a.post(a.on(m, qp.Write, 0, 100)))
 		t.must(b.DeregMR(m.H))
-		w.ID = t.id()
-		a.answeredAs(a.post(w), cq.RemAccessErr)
+		a.answeredAs(a.post(a.on(m, qp.Write, 0, 100)), cq.RemAccessErr)
 	}},
 	{Name: "TestQP/RCLocalBadLKey", Checks: "LOC_PROT_ERR for a send with a wrong local key", Run: func(t *T) {
 		a, _ := t.pair()

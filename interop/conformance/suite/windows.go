@@ -168,20 +168,17 @@ var windowTests = []Test{
 		a.sent(a.post(w))
 		got := b.received(r)
 		expect(t, b.Node, "key invalidated", got.InvKey, m.RKey)
-		a.answeredAs(a.post(a.on(m, qp.Write)), cq.RemAccessErr)
+		a.answeredAs(a.post(a.on(m, qp.Write, 0, 100)), cq.RemAccessErr)
 	}},
 	{Name: "TestMkey/List", Checks: "parts of several regions, one after the other, under one key", Needs: verbs.HasIndirect, Probe: probeIndirect, Run: func(t *T) {
 		a, b := t.pair()
 		x, y := b.register(4096, allRights), b.register(4096, allRights)
 		m := must1(b.RegIndirect(b.pd, []verbs.Part{{MR: x.H, Offset: 96, Length: 1000}, {MR: y.H, Length: 500}}, 0, 0, allRights))(t)
 		data := a.fill(0, 1500, 6)
-		w := a.wr(qp.Write, 0, 1500, 0)
-		w.RKey, w.RemoteAddr = m.RKey, m.Addr
-		a.sent(a.post(w))
+		a.sent(a.post(a.on(m, qp.Write, 0, 1500)))
 		expect(t, b.Node, "first part", string(must1(b.ReadMem(x.Addr+96, 1000))(t)), string(data[:1000]))
 		expect(t, b.Node, "second part", string(must1(b.ReadMem(y.Addr, 500))(t)), string(data[1000:]))
-		w = a.wr(qp.Read, 4096, 1500, 0)
-		w.RKey, w.RemoteAddr = m.RKey, m.Addr
+		w := a.on(m, qp.Read, 4096, 1500)
 		a.sent(a.post(w))
 		a.holds(4096, data)
 		w.ID, w.RemoteAddr = t.id(), m.Addr+1
@@ -192,9 +189,7 @@ var windowTests = []Test{
 		x, y := b.register(4096, allRights), b.register(4096, allRights)
 		m := must1(b.RegIndirect(b.pd, []verbs.Part{{MR: x.H, Length: 8, Stride: 16}, {MR: y.H, Length: 4, Stride: 4}}, 50, 0, allRights))(t)
 		data := a.fill(0, 600, 2)
-		w := a.wr(qp.Write, 0, 600, 0)
-		w.RKey, w.RemoteAddr = m.RKey, m.Addr
-		a.sent(a.post(w))
+		a.sent(a.post(a.on(m, qp.Write, 0, 600)))
 		for i := range uint64(50) {
 			expect(t, b.Node, "piece of the first", string(must1(b.ReadMem(x.Addr+16*i, 8))(t)), string(data[12*i:12*i+8]))
 			expect(t, b.Node, "piece of the second", string(must1(b.ReadMem(y.Addr+4*i, 4))(t)), string(data[12*i+8:12*i+12]))
@@ -329,9 +324,9 @@ func (e *end) fastRegisterAgain(m verbs.MR, want cq.Status) verbs.MR {
 	return m
 }
 
-// on makes a work request of 100 bytes on a region of the peer.
-func (e *end) on(m verbs.MR, op qp.Opcode) verbs.SendWR {
-	w := e.wr(op, 0, 100, 0)
+// on makes a work request on a region of the peer, with n bytes of the local memory at offset off.
+func (e *end) on(m verbs.MR, op qp.Opcode, off, n uint64) verbs.SendWR {
+	w := e.wr(op, off, n, 0)
 	w.RKey, w.RemoteAddr = m.RKey, m.Addr
 	return w
 }
@@ -341,11 +336,11 @@ func fastReg(t *T) {
 	m := b.fastRegister(0, cq.Success)
 	for range 3 {
 		data := a.fill(0, 100, byte(m.RKey))
-		a.sent(a.post(a.on(m, qp.Write)))
+		a.sent(a.post(a.on(m, qp.Write, 0, 100)))
 		expect(t, b.Node, "data", string(must1(b.ReadMem(m.Addr, 100))(t)), string(data))
 		b.sent(b.post(verbs.SendWR{ID: t.id(), Op: qp.LocalInv, Flags: qp.Signaled, InvKey: m.RKey}))
 		m = b.fastRegisterAgain(m, cq.Success)
 	}
 	b.sent(b.post(verbs.SendWR{ID: t.id(), Op: qp.LocalInv, Flags: qp.Signaled, InvKey: m.RKey}))
-	a.answeredAs(a.post(a.on(m, qp.Write)), cq.RemAccessErr)
+	a.answeredAs(a.post(a.on(m, qp.Write, 0, 100)), cq.RemAccessErr)
 }
