@@ -126,20 +126,16 @@ func (v *VM) boot(ctx context.Context, c Config) error {
 		}
 	}
 	env := []string{fmt.Sprintf("VM_MTU=%d", c.MTU), "VM_IP4=" + c.IP4, "VM_IP6=" + c.IP6, "VM_MAC=" + c.MAC, fmt.Sprintf("VM_CPUS=%d", max(1, c.CPUs))}
-	if c.Accel != "" {
-		env = append(env, "VM_ACCEL="+c.Accel)
+	for _, v := range []struct{ name, value string }{{"VM_ACCEL", c.Accel}, {"VM_CPU", c.CPU}, {"VM_QEMU", c.QEMU}} {
+		if v.value != "" {
+			env = append(env, v.name+"="+v.value)
+		}
 	}
 	var cards []string
 	for _, card := range c.Cards {
 		cards = append(cards, fmt.Sprintf("%s,%s,%d", card.Tap, card.MAC, card.Queues))
 	}
 	env = append(env, "VM_CARDS="+strings.Join(cards, " "), "VM_CARD="+c.Model)
-	if c.QEMU != "" {
-		env = append(env, "VM_QEMU="+c.QEMU)
-	}
-	if c.CPU != "" {
-		env = append(env, "VM_CPU="+c.CPU)
-	}
 	// The end of ctx does not stop a booted guest: only Close does.
 	argv := append([]string{"ip", "netns", "exec", c.Netns, "env"}, env...)
 	q, err := proc.Start(context.WithoutCancel(ctx), append(argv, filepath.Join(c.Scripts, "boot.sh"), image, c.Tap, sock)...)
