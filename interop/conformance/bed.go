@@ -17,7 +17,6 @@ import (
 	"github.com/goroce/roce/interop/conformance/suite"
 	"github.com/goroce/roce/interop/conformance/verbs"
 	"github.com/goroce/roce/interop/netns"
-	"github.com/goroce/roce/interop/proc"
 	"github.com/goroce/roce/interop/vm"
 	"github.com/goroce/roce/link/fault"
 )
@@ -52,8 +51,7 @@ type vmBed struct {
 	refusals map[string]bool // by name of a test: whether a side answers with a NAK of an error
 	ns       netns.Netns
 	vm       *vm.VM
-	agent    *proc.Proc
-	next     *proc.Proc // nil if there is none
+	next     bool // there is an agent with the newer libibverbs
 }
 
 // newVMBed makes a network, boots a kernel on it and starts the verbs agent.
@@ -99,20 +97,23 @@ func (b *vmBed) boot(ctx context.Context) error {
 	if _, err = b.vm.Run(ctx, "ping", "-c", "1", "-w", "10", ourAddr); err != nil {
 		return err
 	}
-	if b.agent, err = b.vm.Start(0, "verbs-agent", "rxe0", agentPort); err != nil {
-		return err
-	}
-	if err := b.agent.WaitFor(ctx, regexp.MustCompile("listening")); err != nil {
+	if err := b.startAgent(ctx, "verbs-agent", agentPort); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(b.image, "verbs-agent-next")); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance: the guest has no newer libibverbs (it was not available to interop/vm/next.sh): no tests of FLUSH with rxe as the requester")
 		return nil
 	}
-	if b.next, err = b.vm.Start(0, "verbs-agent-next", "rxe0", nextPort); err != nil {
+	b.next = true
+	return b.startAgent(ctx, "verbs-agent-next", nextPort)
+}
+
+func (b *vmBed) startAgent(ctx context.Context, program, port string) error {
+	p, err := b.vm.Start(0, program, "rxe0", port)
+	if err != nil {
 		return err
 	}
-	return b.next.WaitFor(ctx, regexp.MustCompile("listening"))
+	return p.WaitFor(ctx, regexp.MustCompile("listening"))
 }
 
 func (b *vmBed) console() string { return filepath.Join(b.out, "console-"+b.kernel) }
@@ -146,7 +147,7 @@ func varies() (f verbs.Feature) {
 // one for tests that post operations for which that one has no call.
 func (b *vmBed) guest(test suite.Test) (n verbs.Node, err error) {
 	port, offers := agentPort, rxeOffers[b.kernel]
-	if test.NeedsRequester&verbs.HasFlushPost != 0 && b.next != nil && offers&verbs.HasFlush != 0 {
+	if test.NeedsRequester&verbs.HasFlushPost != 0 && b.next && offers&verbs.HasFlush != 0 {
 		port, offers = nextPort, offers|verbs.HasFlushPost
 	}
 	var conn net.Conn

@@ -78,20 +78,16 @@ func memVictim() victim {
 	return victim{name: "mem", open: func() (verbs.Node, *hostile.Attacker, error) {
 		hub := mem.NewHub(mem.Config{MTU: linkMTU})
 		target, own := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-		port, err := hub.Port("target", roce.DerivedMAC(target))
-		if err != nil {
-			return nil, nil, err
-		}
-		n, err := ours.Open(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{target}}))
-		if err != nil {
-			return nil, nil, err
-		}
-		evil, err := hub.Port("attacker", roce.DerivedMAC(own))
-		if err != nil {
-			n.Close()
-			return nil, nil, err
-		}
-		return n, &hostile.Attacker{Wire: script.Wire{Port: evil, Own: bth.GIDFrom(own), Peer: bth.GIDFrom(target), MAC: roce.DerivedMAC(target), Quiet: quiet}}, nil
+		return openBoth(func(suite.Test) (verbs.Node, error) {
+			port, err := hub.Port("target", roce.DerivedMAC(target))
+			if err != nil {
+				return nil, err
+			}
+			return ours.Open(roce.Open(roce.Config{Ports: []link.Port{port}, Addrs: []netip.Addr{target}}))
+		}, func() (*hostile.Attacker, error) {
+			port, err := hub.Port("attacker", roce.DerivedMAC(own))
+			return &hostile.Attacker{Wire: script.Wire{Port: port, Own: bth.GIDFrom(own), Peer: bth.GIDFrom(target), MAC: roce.DerivedMAC(target), Quiet: quiet}}, err
+		})
 	}}
 }
 
@@ -123,18 +119,20 @@ func attackerOn(in namespace, name, own, target string, wait time.Duration, sing
 
 // victimOf returns a victim with functions that open a target and an attacker.
 func victimOf(name, kernel string, target suite.Opener, attacker func() (*hostile.Attacker, error)) victim {
-	return victim{name: name, kernel: kernel, open: func() (verbs.Node, *hostile.Attacker, error) {
-		n, err := target(suite.Test{Clean: true})
-		if err != nil {
-			return nil, nil, err
-		}
-		a, err := attacker()
-		if err != nil {
-			n.Close()
-			return nil, nil, err
-		}
-		return n, a, nil
-	}}
+	return victim{name: name, kernel: kernel, open: func() (verbs.Node, *hostile.Attacker, error) { return openBoth(target, attacker) }}
+}
+
+func openBoth(target suite.Opener, attacker func() (*hostile.Attacker, error)) (verbs.Node, *hostile.Attacker, error) {
+	n, err := target(suite.Test{Clean: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := attacker()
+	if err != nil {
+		n.Close()
+		return nil, nil, err
+	}
+	return n, a, nil
 }
 
 // attacks has the results of every hostile case on every victim.

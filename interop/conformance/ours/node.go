@@ -344,11 +344,5 @@ func (n *Node) PostTask(tasks ...verbs.Task) (bad int, err error) {
 func (n *Node) PostSendEx(h verbs.Handle, wrs ...verbs.SendWR) error { return n.PostSend(h, wrs...) }
 
 func (n *Node) PostRecv(h verbs.Handle, wrs ...verbs.RecvWR) error {
-	q := get[*roce.QP](n, h)
-	for i, w := range wrs {
-		if err := q.PostRecv(&roce.RecvWR{ID: w.ID, SG: w.SG}); err != nil {
-			return &verbs.Error{Side: "roce", Call: "post_recv", Errno: verbs.Errno(err), Posted: i}
-		}
-	}
-	return nil
+	return postRecvs("post_recv", get[*roce.QP](n, h), wrs)
 }

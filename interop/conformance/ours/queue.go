@@ -71,12 +71,7 @@ func (n *Node) Poll(h verbs.Handle, max int, d time.Duration) ([]cq.WC, error) {
 }
 
 func (n *Node) CreateSRQ(pd verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
-	s, err := get[*roce.PD](n, pd).CreateSRQ(roce.SRQConfig{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit})
-	if err != nil {
-		return verbs.Sink{}, err
-	}
-	got := s.Query()
-	return verbs.Sink{H: n.add(s), Num: uint32(s.Num()), MaxWR: got.MaxWR, MaxSGE: got.MaxSGE}, nil
+	return n.CreateXRCSRQ(pd, 0, 0, a)
 }
 
 func (n *Node) OpenXRCD() (verbs.Handle, error) {
@@ -84,7 +79,7 @@ func (n *Node) OpenXRCD() (verbs.Handle, error) {
 	return made(n, x, err)
 }
 
-// CreateXRCSRQ calls PD.CreateSRQ with an XRC domain.
+// CreateXRCSRQ calls PD.CreateSRQ with an XRC domain, unless its handle is 0.
 func (n *Node) CreateXRCSRQ(pd, xrcd, c verbs.Handle, a verbs.SRQAttr) (verbs.Sink, error) {
 	s, err := get[*roce.PD](n, pd).CreateSRQ(roce.SRQConfig{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit,
 		XRCD: get[*roce.XRCD](n, xrcd), CQ: get[*roce.CQ](n, c)})
@@ -109,13 +104,19 @@ func (n *Node) DestroySRQ(srq verbs.Handle) error {
 }
 
 func (n *Node) PostSRQRecv(srq verbs.Handle, wrs ...verbs.RecvWR) error {
+	return postRecvs("post_srq_recv", get[*roce.SRQ](n, srq), wrs)
+}
+
+// postRecvs posts to a queue pair or a shared receive queue.
+func postRecvs(call string, to interface {
+	PostRecvs([]roce.RecvWR) (int, error)
+}, wrs []verbs.RecvWR) error {
 	list := make([]roce.RecvWR, len(wrs))
 	for i, w := range wrs {
 		list[i] = roce.RecvWR{ID: w.ID, SG: w.SG}
 	}
-	posted, err := get[*roce.SRQ](n, srq).PostRecvs(list)
-	if err != nil {
-		return &verbs.Error{Side: "roce", Call: "post_srq_recv", Errno: verbs.Errno(err), Posted: posted}
+	if posted, err := to.PostRecvs(list); err != nil {
+		return &verbs.Error{Side: "roce", Call: call, Errno: verbs.Errno(err), Posted: posted}
 	}
 	return nil
 }
