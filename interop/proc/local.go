@@ -25,19 +25,20 @@ func Start(ctx context.Context, argv ...string) (*Proc, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Line, err)
 	}
-	go func() {
-		err := cmd.Wait()
-		e := Exit{Code: cmd.ProcessState.ExitCode()}
-		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			e.Signal = ws.Signal().String()
-		}
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-			e.Err = err
-		}
-		p.Done(e)
-	}()
+	go func() { p.Done(ExitOf(cmd, cmd.Wait())) }()
 	return p, nil
+}
+
+// ExitOf returns how a command has ended; err is the error of its Wait.
+func ExitOf(cmd *exec.Cmd, err error) Exit {
+	e := Exit{Code: cmd.ProcessState.ExitCode()}
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = ws.Signal().String()
+	}
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited && !errors.Is(err, exec.ErrWaitDelay) {
+		e.Err = err
+	}
+	return e
 }
 
 // Run runs argv to its end and returns its output, as [Proc.Finish] does.

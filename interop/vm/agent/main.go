@@ -14,9 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/goroce/roce/interop/proc"
 	"github.com/goroce/roce/interop/vm/wire"
 )
 
@@ -132,74 +134,48 @@ func (a *agent) start(r wire.Request) {
 		fail(errors.New("empty command line"))
 		return
 	}
-	pr, pw, err := os.Pipe()
-	if err != nil {
-		fail(err)
-		return
-	}
 	cmd := exec.Command(r.Argv[0], r.Argv[1:]...)
-	cmd.Stdout, cmd.Stderr = pw, pw
+	cmd.Stdout = output{a, r.ID}
+	cmd.Stderr = cmd.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = cmd.Start()
-	pw.Close()
-	if err != nil {
-		pr.Close()
+	cmd.WaitDelay = time.Second // a child that outlives the command may hold the output open
+	if err := cmd.Start(); err != nil {
 		fail(err)
 		return
 	}
 	a.mu.Lock()
 	a.jobs[r.ID] = cmd.Process
 	a.mu.Unlock()
-	go a.attend(cmd, pr, r)
+	go a.attend(cmd, r)
 }
 
-// attend forwards a job's output and reports its end.
-func (a *agent) attend(cmd *exec.Cmd, out *os.File, r wire.Request) {
-	var timedOut bool
-	var mu sync.Mutex
-	if r.TimeoutMS > 0 {
-		t := time.AfterFunc(time.Duration(r.TimeoutMS)*time.Millisecond, func() {
-			mu.Lock()
-			timedOut = true
-			mu.Unlock()
-			a.kill(wire.Request{ID: r.ID, Signal: int(syscall.SIGKILL)})
-		})
-		defer t.Stop()
-	}
-	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		b := make([]byte, 16<<10)
-		for {
-			n, err := out.Read(b)
-			if n > 0 {
-				a.send(wire.Event{Kind: wire.Output, ID: r.ID, Data: b[:n]})
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	err := cmd.Wait()
-	// A child that outlives the command may hold the pipe open.
-	select {
-	case <-copied:
-	case <-time.After(time.Second):
-	}
-	out.Close()
+// output sends the output of a job.
+type output struct {
+	agent *agent
+	id    uint32
+}
 
+func (o output) Write(b []byte) (int, error) {
+	o.agent.send(wire.Event{Kind: wire.Output, ID: o.id, Data: b})
+	return len(b), nil
+}
+
+// attend reports a job's end.
+func (a *agent) attend(cmd *exec.Cmd, r wire.Request) {
+	var timedOut atomic.Bool
+	if r.TimeoutMS > 0 {
+		defer time.AfterFunc(time.Duration(r.TimeoutMS)*time.Millisecond, func() {
+			timedOut.Store(true)
+			a.kill(wire.Request{ID: r.ID, Signal: int(syscall.SIGKILL)})
+		}).Stop()
+	}
+	x := proc.ExitOf(cmd, cmd.Wait())
 	a.mu.Lock()
 	delete(a.jobs, r.ID)
 	a.mu.Unlock()
-	mu.Lock()
-	defer mu.Unlock()
-	e := wire.Event{Kind: wire.Exit, ID: r.ID, Code: cmd.ProcessState.ExitCode(), TimedOut: timedOut}
-	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		e.Signal = ws.Signal().String()
-	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		e.Error = err.Error()
+	e := wire.Event{Kind: wire.Exit, ID: r.ID, Code: x.Code, Signal: x.Signal, TimedOut: timedOut.Load()}
+	if x.Err != nil {
+		e.Error = x.Err.Error()
 	}
 	a.send(e)
 }
