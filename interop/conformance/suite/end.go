@@ -122,27 +122,19 @@ func (e *end) toward(to *end) verbs.AH {
 
 // The attributes for the state changes of a queue pair.
 const (
-	initMask    = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
-	rtrMask     = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
-	rtsMask     = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
-	reliable    = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
-	datagramRTR = qp.AttrState
-	datagramRTS = qp.AttrState | qp.AttrSQPSN
+	initMask = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
+	rtrMask  = qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
+	rtsMask  = qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+	reliable = qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
 )
 
-// masks returns the attributes that a service needs for INIT, RTR and RTS.
-func masks(t qp.Type) (toInit, toRTR, toRTS qp.AttrMask) {
-	switch t {
-	case qp.UD:
-		return initMask | qp.AttrQKey, datagramRTR, datagramRTS
-	case qp.UC:
-		return initMask | qp.AttrAccess, rtrMask &^ reliable, rtsMask &^ reliable
-	case qp.XRCSend:
-		return initMask | qp.AttrAccess, rtrMask &^ reliable, rtsMask
-	case qp.XRCRecv:
-		return initMask | qp.AttrAccess, rtrMask, qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout
-	}
-	return initMask | qp.AttrAccess, rtrMask, rtsMask
+// masks has the attributes that a service needs for INIT, RTR and RTS.
+var masks = map[qp.Type]map[qp.State]qp.AttrMask{
+	qp.RC:      {qp.Init: initMask | qp.AttrAccess, qp.RTR: rtrMask, qp.RTS: rtsMask},
+	qp.UC:      {qp.Init: initMask | qp.AttrAccess, qp.RTR: rtrMask &^ reliable, qp.RTS: rtsMask &^ reliable},
+	qp.UD:      {qp.Init: initMask | qp.AttrQKey, qp.RTR: qp.AttrState, qp.RTS: qp.AttrState | qp.AttrSQPSN},
+	qp.XRCSend: {qp.Init: initMask | qp.AttrAccess, qp.RTR: rtrMask &^ reliable, qp.RTS: rtsMask},
+	qp.XRCRecv: {qp.Init: initMask | qp.AttrAccess, qp.RTR: rtrMask, qp.RTS: qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout},
 }
 
 // attr returns all attributes that are needed up to RTS; to may be nil for datagrams.
@@ -163,20 +155,11 @@ func (e *end) modify(state qp.State, a *verbs.QPAttr, mask qp.AttrMask) error {
 }
 
 // toInit, toRTR and toRTS make one state change each.
-func (e *end) toInit() {
-	mask, _, _ := masks(e.c.typ)
-	e.t.must(e.modify(qp.Init, e.attr(nil), mask))
-}
+func (e *end) toInit()       { e.step(qp.Init, nil) }
+func (e *end) toRTR(to *end) { e.step(qp.RTR, to) }
+func (e *end) toRTS()        { e.step(qp.RTS, nil) }
 
-func (e *end) toRTR(to *end) {
-	_, mask, _ := masks(e.c.typ)
-	e.t.must(e.modify(qp.RTR, e.attr(to), mask))
-}
-
-func (e *end) toRTS() {
-	_, _, mask := masks(e.c.typ)
-	e.t.must(e.modify(qp.RTS, e.attr(nil), mask))
-}
+func (e *end) step(s qp.State, to *end) { e.t.must(e.modify(s, e.attr(to), masks[e.c.typ][s])) }
 
 // to moves to a state that needs no other attributes.
 func (e *end) to(s qp.State) { e.t.must(e.modify(s, &verbs.QPAttr{}, qp.AttrState)) }

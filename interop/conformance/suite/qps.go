@@ -105,25 +105,20 @@ func missingAttrs(t *T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		c := defaults(service(typ))
 		a, b := t.newEnd(t.requester, c), t.newEnd(t.responder, c)
-		toInit, toRTR, toRTS := masks(typ)
-		step := func(s qp.State, mask qp.AttrMask) {
-			v := a.attr(b)
+		for _, s := range []qp.State{qp.Init, qp.RTR, qp.RTS} {
+			v, mask := a.attr(b), masks[typ][s]
 			for _, bit := range bits(mask &^ qp.AttrState) {
 				refused(t, a, fmt.Sprintf("%v to %v without %v", typ, s, bit), a.modify(s, v, mask&^bit), eINVAL)
 			}
 			refused(t, a, fmt.Sprintf("%v to %v with a capacity", typ, s), a.modify(s, v, mask|qp.AttrCap), eINVAL)
 			t.must(a.modify(s, v, mask))
 		}
-		step(qp.Init, toInit)
-		step(qp.RTR, toRTR)
-		step(qp.RTS, toRTS)
 	}
 }
 
 func badValues(t *T) {
 	_, b := t.pair()
-	toInit, toRTR, toRTS := masks(qp.RC)
-	try := func(s qp.State, mask qp.AttrMask, what string, change func(*verbs.QPAttr), known ...deviation[errno]) {
+	try := func(s qp.State, what string, change func(*verbs.QPAttr), known ...deviation[errno]) {
 		a := t.newEnd(t.requester, defaults())
 		if s != qp.Init {
 			a.toInit()
@@ -133,22 +128,22 @@ func badValues(t *T) {
 		}
 		before, v := a.state(), a.attr(b)
 		change(v)
-		err := a.modify(s, v, mask)
+		err := a.modify(s, v, masks[qp.RC][s])
 		refused(t, a, what, err, eINVAL, known...)
 		if err != nil {
 			a.inState(before)
 		}
 		t.must(a.DestroyQP(a.qp.H))
 	}
-	try(qp.Init, toInit, "port 2", func(v *verbs.QPAttr) { v.Port = 2 })
-	try(qp.Init, toInit, "unknown rights", func(v *verbs.QPAttr) { v.Access |= mr.Access(1 << 15) }, rxe61(success))
-	try(qp.Init, toInit, "P_Key index 5", func(v *verbs.QPAttr) { v.PKeyIndex = 5 }, rxe(success))
-	try(qp.RTR, toRTR, "path MTU 0", func(v *verbs.QPAttr) { v.PathMTU = 0 }, rxe(success))
-	try(qp.RTR, toRTR, "path MTU 6", func(v *verbs.QPAttr) { v.PathMTU = 6 })
-	try(qp.RTR, toRTR, "253 READs as responder", func(v *verbs.QPAttr) { v.MaxDestRdAtomic = 253 }, rxe(success))
-	try(qp.RTR, toRTR, "destination beyond 24 bits", func(v *verbs.QPAttr) { v.DestQPN = 1 << 24 }, rxe(success))
-	try(qp.RTS, toRTS, "timeout 32", func(v *verbs.QPAttr) { v.Timeout = 32 })
-	try(qp.RTS, toRTS, "253 READs as requester", func(v *verbs.QPAttr) { v.MaxRdAtomic = 253 })
-	try(qp.RTS, toRTS, "retry count 8", func(v *verbs.QPAttr) { v.RetryCnt = 8 }, rxe(success))
-	try(qp.RTS, toRTS, "RNR retry count 8", func(v *verbs.QPAttr) { v.RNRRetry = 8 }, rxe(success))
+	try(qp.Init, "port 2", func(v *verbs.QPAttr) { v.Port = 2 })
+	try(qp.Init, "unknown rights", func(v *verbs.QPAttr) { v.Access |= mr.Access(1 << 15) }, rxe61(success))
+	try(qp.Init, "P_Key index 5", func(v *verbs.QPAttr) { v.PKeyIndex = 5 }, rxe(success))
+	try(qp.RTR, "path MTU 0", func(v *verbs.QPAttr) { v.PathMTU = 0 }, rxe(success))
+	try(qp.RTR, "path MTU 6", func(v *verbs.QPAttr) { v.PathMTU = 6 })
+	try(qp.RTR, "253 READs as responder", func(v *verbs.QPAttr) { v.MaxDestRdAtomic = 253 }, rxe(success))
+	try(qp.RTR, "destination beyond 24 bits", func(v *verbs.QPAttr) { v.DestQPN = 1 << 24 }, rxe(success))
+	try(qp.RTS, "timeout 32", func(v *verbs.QPAttr) { v.Timeout = 32 })
+	try(qp.RTS, "253 READs as requester", func(v *verbs.QPAttr) { v.MaxRdAtomic = 253 })
+	try(qp.RTS, "retry count 8", func(v *verbs.QPAttr) { v.RetryCnt = 8 }, rxe(success))
+	try(qp.RTS, "RNR retry count 8", func(v *verbs.QPAttr) { v.RNRRetry = 8 }, rxe(success))
 }
