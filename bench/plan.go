@@ -191,24 +191,24 @@ func (s scale) processes(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
 	}
-	for _, spec := range []harness.Spec{{Op: "SEND", Size: smallSize, PMTU: 1024}, {Op: "WRITE", Size: targetSize, PMTU: 4096}} {
-		spec.Kind, spec.Link, spec.Wait, spec.Duration = result.Processes, "udp", true, s.keyDuration
-		name := fmt.Sprintf("processes/udp/%s/%s/", spec.Op, result.SizeName(spec.Size, ""))
-		spec.Processes = 1
-		add(s.key, name+"exclusive", spec)
-		for _, n := range []int{1, 2, 4, 8} {
-			spec.Processes, spec.Shared = n, true
-			rounds := s.rounds
-			if n == 1 { // it is compared with the exclusive one
-				rounds = s.key
-			}
-			add(rounds, name+fmt.Sprint(n), spec)
+	for _, op := range []harness.Spec{{Op: "SEND", Size: smallSize, PMTU: 1024}, {Op: "WRITE", Size: targetSize, PMTU: 4096}} {
+		for _, c := range []struct {
+			name   string
+			rounds int
+			spec   harness.Spec
+		}{
+			{"exclusive", s.key, harness.Spec{Processes: 1}},
+			{"1", s.key, harness.Spec{Processes: 1, Shared: true}}, // it is compared with the exclusive one
+			{"2", s.rounds, harness.Spec{Processes: 2, Shared: true}},
+			{"4", s.rounds, harness.Spec{Processes: 4, Shared: true}},
+			{"8", s.rounds, harness.Spec{Processes: 8, Shared: true}},
+			{"2-cores", min(s.key, 5), harness.Spec{Processes: 2, Shared: true, Apart: true}},
+			{"2-shards", min(s.key, 5), harness.Spec{Processes: 1, Shared: true, Shards: 2}},
+		} {
+			c.spec.Kind, c.spec.Link, c.spec.Wait, c.spec.Duration = result.Processes, "udp", true, s.keyDuration
+			c.spec.Op, c.spec.Size, c.spec.PMTU = op.Op, op.Size, op.PMTU
+			add(c.rounds, fmt.Sprintf("processes/udp/%s/%s/%s", op.Op, result.SizeName(op.Size, ""), c.name), c.spec)
 		}
-		rounds := min(s.key, 5)
-		spec.Processes, spec.Apart = 2, true
-		add(rounds, name+"2-cores", spec)
-		spec.Processes, spec.Apart, spec.Shards = 1, false, 2
-		add(rounds, name+"2-shards", spec)
 	}
 }
 
@@ -308,34 +308,24 @@ func (s scale) split(add adder, links []string) {
 }
 
 func (s scale) latencies(add adder, links []string) {
-	spec := harness.Spec{Size: smallSize, PMTU: 1024, Duration: s.latency}
+	one := func(name, kind, link string, spec harness.Spec) {
+		spec.Kind, spec.Link, spec.Size, spec.PMTU, spec.Duration = kind, link, smallSize, 1024, s.latency
+		add(s.key, name, spec)
+	}
 	for _, link := range links {
-		spec.Link = link
-		spec.Kind = result.Latency
-		add(s.key, "latency/"+link+"/polled", spec)
-		spec.Background = true
-		add(s.key, "latency/"+link+"/polling", spec)
-		spec.Background = false
-		spec.Kind = result.Ping
-		add(s.key, "ping/"+link, spec)
+		one("latency/"+link+"/polled", result.Latency, link, harness.Spec{})
+		one("latency/"+link+"/polling", result.Latency, link, harness.Spec{Background: true})
+		one("ping/"+link, result.Ping, link, harness.Spec{})
 		if link == "udp" {
-			spec.Op = result.Unconnected
-			add(s.key, "ping/"+link+"-"+spec.Op, spec)
-			spec.Op = ""
+			one("ping/udp-"+result.Unconnected, result.Ping, link, harness.Spec{Op: result.Unconnected})
 		}
-		spec.Port = true
-		add(s.key, "ping/"+link+"-port", spec)
-		spec.Port = false
+		one("ping/"+link+"-port", result.Ping, link, harness.Spec{Port: true})
 	}
 	for _, link := range links {
-		spec.Kind, spec.Link, spec.Wait = result.Latency, link, true
-		add(s.key, "latency/"+link+"/background", spec)
-		spec.Sleep = true
-		add(s.key, "latency/"+link+"/sleeping", spec)
-		spec.Wait, spec.Sleep = false, false
+		one("latency/"+link+"/background", result.Latency, link, harness.Spec{Wait: true})
+		one("latency/"+link+"/sleeping", result.Latency, link, harness.Spec{Wait: true, Sleep: true})
 	}
-	spec.Kind, spec.Link = result.TCPLatency, "tcp"
-	add(s.key, "latency/tcp", spec)
+	one("latency/tcp", result.TCPLatency, "tcp", harness.Spec{})
 }
 
 // isKey reports whether this stream has a target.
