@@ -26,17 +26,21 @@ var made atomic.Uint32
 // New makes a group that may use a share of a processor: 0.5 is half of one. It needs root, and a kernel that limits
 // processor time, by control groups of version 2 or 1. The error says what is missing.
 func New(share float64) (*Group, error) {
-	h, err := find()
+	parent, v2, err := find()
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{dir: filepath.Join(h.dir, fmt.Sprintf("roce-%d-%d", os.Getpid(), made.Add(1))), parent: h.dir}
+	g := &Group{dir: filepath.Join(parent, fmt.Sprintf("roce-%d-%d", os.Getpid(), made.Add(1))), parent: parent}
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("no control group for a quota: %w", err)
 	}
-	most := time.Duration(share * float64(period))
-	for _, f := range h.limit(most.Microseconds(), period.Microseconds()) {
-		if err := write(filepath.Join(g.dir, f.name), f.text); err != nil {
+	most, of := int64(share*float64(period.Microseconds())), period.Microseconds()
+	limits := [][2]string{{"cpu.cfs_period_us", fmt.Sprint(of)}, {"cpu.cfs_quota_us", fmt.Sprint(most)}}
+	if v2 {
+		limits = [][2]string{{"cpu.max", fmt.Sprintf("%d %d", most, of)}}
+	}
+	for _, l := range limits {
+		if err := write(filepath.Join(g.dir, l[0]), l[1]); err != nil {
 			g.Close()
 			return nil, fmt.Errorf("no quota: %w", err)
 		}
@@ -79,25 +83,11 @@ func gone(pid string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// hierarchy is a folder in which groups with quotas can be made.
-type hierarchy struct {
-	dir   string
-	limit func(most, of int64) []file // the files that set a limit, in µs, and their contents
-}
-
-type file struct{ name, text string }
-
-func limit2(most, of int64) []file { return []file{{"cpu.max", fmt.Sprintf("%d %d", most, of)}} }
-
-func limit1(most, of int64) []file {
-	return []file{{"cpu.cfs_period_us", fmt.Sprint(of)}, {"cpu.cfs_quota_us", fmt.Sprint(most)}}
-}
-
-// find returns the hierarchy with the cpu controller.
-func find() (hierarchy, error) {
+// find returns the folder in which groups with quotas can be made, and whether it is of version 2.
+func find() (dir string, v2 bool, err error) {
 	b, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		return hierarchy{}, err
+		return "", false, err
 	}
 	err = errors.New("no control groups with the cpu controller are mounted")
 	for line := range strings.Lines(string(b)) {
@@ -107,19 +97,18 @@ func find() (hierarchy, error) {
 		}
 		switch dir := fields[1]; {
 		case fields[2] == "cgroup2" && has(dir, "cgroup.controllers"):
-			if has(dir, "cgroup.subtree_control") {
-				return hierarchy{dir, limit2}, nil
+			if !has(dir, "cgroup.subtree_control") {
+				if e := write(filepath.Join(dir, "cgroup.subtree_control"), "+cpu"); e != nil {
+					err = fmt.Errorf("the cpu controller cannot be enabled for groups: %w", e)
+					continue
+				}
 			}
-			if e := write(filepath.Join(dir, "cgroup.subtree_control"), "+cpu"); e != nil {
-				err = fmt.Errorf("the cpu controller cannot be enabled for groups: %w", e)
-				continue
-			}
-			return hierarchy{dir, limit2}, nil
+			return dir, true, nil
 		case fields[2] == "cgroup" && slices.Contains(strings.Split(fields[3], ","), "cpu"):
-			return hierarchy{dir, limit1}, nil
+			return dir, false, nil
 		}
 	}
-	return hierarchy{}, err
+	return "", false, err
 }
 
 // has reports whether a list of controllers contains the cpu controller.
