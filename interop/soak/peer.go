@@ -42,46 +42,35 @@ func peer(driver string) error {
 		return err
 	}
 	defer streams.Close()
-	go func() {
-		for {
-			c, err := streams.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
+	serve(streams.Accept, func(c net.Conn) {
+		io.Copy(c, c)
+		c.Close()
+	})
 	messages, err := message.Listen(d, net.JoinHostPort("0.0.0.0", messagePort), message.Config{})
 	if err != nil {
 		return err
 	}
 	defer messages.Close()
-	go func() {
-		for {
-			c, err := messages.Accept(ctx)
-			if err != nil {
-				return
-			}
-			go echo(ctx, c)
-		}
-	}()
+	serve(func() (*message.Conn, error) { return messages.Accept(ctx) }, func(c *message.Conn) { echo(ctx, c) })
 	l, err := d.Listen(ctx, net.JoinHostPort("0.0.0.0", verbsPort), roce.ListenConfig{})
 	if err != nil {
 		return err
 	}
+	serve(func() (*roce.ConnRequest, error) { return l.Accept(ctx) }, func(r *roce.ConnRequest) { numbered(ctx, d, r) })
+	return child.Serve(os.Stdin, os.Stdout, &resting{measure()}, func() {})
+}
+
+// serve calls handle for each connection, on a goroutine of its own, until accept fails.
+func serve[C any](accept func() (C, error), handle func(C)) {
 	go func() {
 		for {
-			r, err := l.Accept(ctx)
+			c, err := accept()
 			if err != nil {
 				return
 			}
-			go numbered(ctx, d, r)
+			go handle(c)
 		}
 	}()
-	return child.Serve(os.Stdin, os.Stdout, &resting{measure()}, func() {})
 }
 
 // resting has the peer's resource use before its first connection.
