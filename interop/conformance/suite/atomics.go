@@ -16,25 +16,11 @@ var atomicTests = []Test{
 	{Name: "TestAtomic/FetchAndAdd", Checks: "adds modulo 2^64; returns the old word", Run: func(t *T) { fetchAdd(t) }},
 	{Name: "TestAtomic/FetchAndAddEx", Checks: "the same by the ibv_wr_* calls", Needs: verbs.HasExtendedPost, Run: func(t *T) { fetchAdd(t, extended) }},
 	{Name: "TestAtomic/Concurrent", Checks: "atomics of several connections on one word are all executed, each once", Run: concurrentAtomics},
-	{Name: "TestAtomic/InvalidQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant atomics", Run: func(t *T) {
-		refusedRemotely(t, qp.FetchAdd, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteAtomic }, nil)
-	}},
-	{Name: "TestAtomic/InvalidMRAccess", Checks: "REM_ACCESS_ERR if the region does not grant atomics", Run: func(t *T) {
-		refusedRemotely(t, qp.FetchAdd, cq.RemAccessErr, func(c *config) { c.access = allRights &^ mr.RemoteAtomic }, nil)
-	}},
-	{Name: "TestAtomic/InvalidLKey", Checks: "LOC_PROT_ERR if the local key for the result is wrong", Run: func(t *T) {
-		a, _ := t.pair()
-		w := a.wr(qp.FetchAdd, 0, 8, 0)
-		w.SG[0].LKey += 1 << 8
-		a.sentAs(a.post(w), cq.LocProtErr)
-		a.inState(qp.Err)
-	}},
-	{Name: "TestAtomic/InvalidRKey", Checks: "REM_ACCESS_ERR for a key that does not exist", Run: func(t *T) {
-		refusedRemotely(t, qp.FetchAdd, cq.RemAccessErr, nil, func(w *verbs.SendWR) { w.RKey += 1 << 8 })
-	}},
-	{Name: "TestAtomic/OldKey", Checks: "REM_ACCESS_ERR for a key of another generation", Run: func(t *T) {
-		refusedRemotely(t, qp.FetchAdd, cq.RemAccessErr, nil, func(w *verbs.SendWR) { w.RKey ^= 1 })
-	}},
+	{Name: "TestAtomic/InvalidQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant atomics", Run: refusedRemotely(qp.FetchAdd, cq.RemInvReqErr, nil, func(c *config) { c.rights = qpRights &^ mr.RemoteAtomic })},
+	{Name: "TestAtomic/InvalidMRAccess", Checks: "REM_ACCESS_ERR if the region does not grant atomics", Run: refusedRemotely(qp.FetchAdd, cq.RemAccessErr, nil, func(c *config) { c.access = allRights &^ mr.RemoteAtomic })},
+	{Name: "TestAtomic/InvalidLKey", Checks: "LOC_PROT_ERR if the local key for the result is wrong", Run: badLKey(qp.FetchAdd, 8)},
+	{Name: "TestAtomic/InvalidRKey", Checks: "REM_ACCESS_ERR for a key that does not exist", Run: refusedRemotely(qp.FetchAdd, cq.RemAccessErr, func(w *verbs.SendWR) { w.RKey += 1 << 8 })},
+	{Name: "TestAtomic/OldKey", Checks: "REM_ACCESS_ERR for a key of another generation", Run: refusedRemotely(qp.FetchAdd, cq.RemAccessErr, func(w *verbs.SendWR) { w.RKey ^= 1 })},
 	{Name: "TestAtomic/NotGranted", Checks: "REM_INV_REQ_ERR if the responder grants no atomics at all", Run: func(t *T) {
 		a, _ := t.pairOf(defaults(), defaults(func(c *config) { c.dest = 0 }))
 		a.answeredAs(a.post(a.wr(qp.FetchAdd, 0, 8, 0)), cq.RemInvReqErr)

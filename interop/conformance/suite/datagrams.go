@@ -45,12 +45,8 @@ var datagramTests = []Test{
 		}
 		oneArrives(t, a, b)
 	}},
-	{Name: "TestQP/UDBadQKey", Checks: "the datagram is dropped silently", Clean: true, Run: func(t *T) {
-		udDropped(t, func(w *verbs.SendWR) { w.QKey ^= 1 })
-	}},
-	{Name: "TestQP/UDBadQPN", Checks: "the datagram is dropped silently", Clean: true, Run: func(t *T) {
-		udDropped(t, func(w *verbs.SendWR) { w.QPN ^= 0x800000 })
-	}},
+	{Name: "TestQP/UDBadQKey", Checks: "the datagram is dropped silently", Clean: true, Run: udDropped(func(w *verbs.SendWR) { w.QKey ^= 1 })},
+	{Name: "TestQP/UDBadQPN", Checks: "the datagram is dropped silently", Clean: true, Run: udDropped(func(w *verbs.SendWR) { w.QPN ^= 0x800000 })},
 	{Name: "TestQP/UDNoReceive", Checks: "the datagram is dropped silently", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UD))
 		c, d := t.pair(service(qp.UD)) // its datagram arrives after the first one
@@ -150,11 +146,13 @@ func grhArea(t *T) {
 
 // udDropped sends a changed datagram, which must be dropped, and then a good one, which must take
 // the receive.
-func udDropped(t *T, change func(*verbs.SendWR)) {
-	a, b := t.pair(service(qp.UD))
-	r := b.recv(0, 100)
-	w := a.wr(qp.Send, 0, 10, 0)
-	change(&w)
-	a.sent(a.post(w))
-	arrivesIn(t, a, b, r)
+func udDropped(change func(*verbs.SendWR)) func(*T) {
+	return func(t *T) {
+		a, b := t.pair(service(qp.UD))
+		r := b.recv(0, 100)
+		w := a.wr(qp.Send, 0, 10, 0)
+		change(&w)
+		a.sent(a.post(w))
+		arrivesIn(t, a, b, r)
+	}
 }

@@ -10,18 +10,10 @@ import (
 // errorTests are the tests of errors on RC: how they are reported to both sides, and the
 // states afterwards.
 var errorTests = []Test{
-	{Name: "TestQP/RCWriteNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant WRITEs", Run: func(t *T) {
-		refusedRemotely(t, qp.Write, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteWrite }, nil)
-	}},
-	{Name: "TestQP/RCReadNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant READs", Run: func(t *T) {
-		refusedRemotely(t, qp.Read, cq.RemInvReqErr, func(c *config) { c.rights = qpRights &^ mr.RemoteRead }, nil)
-	}},
-	{Name: "TestMR/WriteNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant WRITEs", Run: func(t *T) {
-		refusedRemotely(t, qp.Write, cq.RemAccessErr, func(c *config) { c.access = allRights &^ mr.RemoteWrite }, nil)
-	}},
-	{Name: "TestMR/ReadNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant READs", Run: func(t *T) {
-		refusedRemotely(t, qp.Read, cq.RemAccessErr, func(c *config) { c.access = allRights &^ mr.RemoteRead }, nil)
-	}},
+	{Name: "TestQP/RCWriteNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant WRITEs", Run: refusedRemotely(qp.Write, cq.RemInvReqErr, nil, func(c *config) { c.rights = qpRights &^ mr.RemoteWrite })},
+	{Name: "TestQP/RCReadNoQPAccess", Checks: "REM_INV_REQ_ERR if the queue pair does not grant READs", Run: refusedRemotely(qp.Read, cq.RemInvReqErr, nil, func(c *config) { c.rights = qpRights &^ mr.RemoteRead })},
+	{Name: "TestMR/WriteNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant WRITEs", Run: refusedRemotely(qp.Write, cq.RemAccessErr, nil, func(c *config) { c.access = allRights &^ mr.RemoteWrite })},
+	{Name: "TestMR/ReadNoAccess", Checks: "REM_ACCESS_ERR if the region does not grant READs", Run: refusedRemotely(qp.Read, cq.RemAccessErr, nil, func(c *config) { c.access = allRights &^ mr.RemoteRead })},
 	{Name: "TestMR/WriteBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.Write)},
 	{Name: "TestMR/WriteImmBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.WriteImm)},
 	{Name: "TestMR/ReadBadRKey", Checks: "REM_ACCESS_ERR", Run: badRKey(qp.Read)},
@@ -40,20 +32,8 @@ var errorTests = []Test{
 		t.must(b.DeregMR(m.H))
 		a.answeredAs(a.post(a.on(m, qp.Write, 0, 100)), cq.RemAccessErr)
 	}},
-	{Name: "TestQP/RCLocalBadLKey", Checks: "LOC_PROT_ERR for a send with a wrong local key", Run: func(t *T) {
-		a, _ := t.pair()
-		w := a.wr(qp.Write, 0, 100, 0)
-		w.SG[0].LKey += 1 << 8
-		a.sentAs(a.post(w), cq.LocProtErr, rxe61(cq.LocQPOpErr), since612(cq.WRFlushErr))
-		a.inState(qp.Err)
-	}},
-	{Name: "TestQP/RCReadBadLKey", Checks: "LOC_PROT_ERR for a READ with a wrong local key", Run: func(t *T) {
-		a, _ := t.pair()
-		w := a.wr(qp.Read, 0, 100, 0)
-		w.SG[0].LKey += 1 << 8
-		a.sentAs(a.post(w), cq.LocProtErr)
-		a.inState(qp.Err)
-	}},
+	{Name: "TestQP/RCLocalBadLKey", Checks: "LOC_PROT_ERR for a send with a wrong local key", Run: badLKey(qp.Write, 100, rxe61(cq.LocQPOpErr), since612(cq.WRFlushErr))},
+	{Name: "TestQP/RCReadBadLKey", Checks: "LOC_PROT_ERR for a READ with a wrong local key", Run: badLKey(qp.Read, 100)},
 	{Name: "TestQP/RCReadNoLocalWrite", Checks: "LOC_PROT_ERR for a READ into a region without local write", Run: func(t *T) {
 		a, _ := t.pair()
 		m := a.register(4096, mr.RemoteRead)
@@ -115,25 +95,34 @@ var errorTests = []Test{
 }
 
 // refusedRemotely posts a request that the responder must refuse, and checks both sides
-// afterwards. configure changes the configuration of the responder.
-func refusedRemotely(t *T, op qp.Opcode, want cq.Status, configure func(*config), change func(*verbs.SendWR)) {
-	ca, cb := defaults(), defaults()
-	if configure != nil {
-		configure(&cb)
+// afterwards. change changes the request, configure the configuration of the responder.
+func refusedRemotely(op qp.Opcode, want cq.Status, change func(*verbs.SendWR), configure ...func(*config)) func(*T) {
+	return func(t *T) {
+		a, b := t.pairOf(defaults(), defaults(configure...))
+		if op == qp.WriteImm {
+			b.recv(8192, 10)
+		}
+		before := b.fill(0, 100, 0x33)
+		w := a.wr(op, 0, 8, 0)
+		if change != nil {
+			change(&w)
+		}
+		a.answeredAs(a.post(w), want)
+		a.inState(qp.Err)
+		b.inState(qp.Err)
+		b.holds(0, before)
 	}
-	a, b := t.pairOf(ca, cb)
-	if op == qp.WriteImm {
-		b.recv(8192, 10)
+}
+
+// badLKey posts a request with a wrong local key.
+func badLKey(op qp.Opcode, n uint64, known ...deviation[cq.Status]) func(*T) {
+	return func(t *T) {
+		a, _ := t.pair()
+		w := a.wr(op, 0, n, 0)
+		w.SG[0].LKey += 1 << 8
+		a.sentAs(a.post(w), cq.LocProtErr, known...)
+		a.inState(qp.Err)
 	}
-	before := b.fill(0, 100, 0x33)
-	w := a.wr(op, 0, 8, 0)
-	if change != nil {
-		change(&w)
-	}
-	a.answeredAs(a.post(w), want)
-	a.inState(qp.Err)
-	b.inState(qp.Err)
-	b.holds(0, before)
 }
 
 func badRKey(op qp.Opcode) func(*T) {
@@ -144,7 +133,7 @@ func badRKey(op qp.Opcode) func(*T) {
 			func(w *verbs.SendWR) { w.RKey = 0 },          // none
 			func(w *verbs.SendWR) { w.RKey = 0xFFFFFF00 }, // out of the table
 		} {
-			refusedRemotely(t, op, cq.RemAccessErr, nil, change)
+			refusedRemotely(op, cq.RemAccessErr, change)(t)
 		}
 	}
 }
@@ -158,7 +147,7 @@ func outOfRange(op qp.Opcode) func(*T) {
 			func(w *verbs.SendWR) { w.RemoteAddr = 0 },
 			func(w *verbs.SendWR) { w.RemoteAddr = ^uint64(0) - 3 },
 		} {
-			refusedRemotely(t, op, cq.RemAccessErr, nil, change)
+			refusedRemotely(op, cq.RemAccessErr, change)(t)
 		}
 	}
 }

@@ -235,8 +235,7 @@ func (t *T) deviation(s string, kernels ...string) {
 // refused checks the errno of a call that must fail. A known deviation with value success means
 // that the call succeeds there.
 func refused(t *T, n verbs.Node, what string, err error, want errno, known ...deviation[errno]) {
-	var broken *verbs.Error
-	if err != nil && !errors.As(err, &broken) && n.Kernel() != "" {
+	if _, verb := errors.AsType[*verbs.Error](err); err != nil && !verb && n.Kernel() != "" {
 		t.fatalf("%v", err) // an error of the connection to the agent, not of a verb
 	}
 	expect(t, n, what, errno(verbs.Errno(err)), want, known...)

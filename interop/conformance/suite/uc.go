@@ -28,13 +28,9 @@ var ucTests = []Test{
 		ucArrives(t, c, d)
 		ucArrives(t, a, b)
 	}},
-	{Name: "TestQP/UCWriteNoQPAccess", Checks: "the WRITE is dropped if the queue pair does not grant WRITEs", Clean: true, Run: func(t *T) {
-		ucDropped(t, func(c *config) { c.rights = 0 }, 0)
-	}},
-	{Name: "TestQP/UCWriteNoAccess", Checks: "the WRITE is dropped if the region does not grant WRITEs", Clean: true, Run: func(t *T) {
-		ucDropped(t, func(c *config) { c.access = mr.LocalWrite }, 0)
-	}},
-	{Name: "TestQP/UCWriteBadRKey", Checks: "dropped", Clean: true, Run: func(t *T) { ucDropped(t, func(*config) {}, 1<<8) }},
+	{Name: "TestQP/UCWriteNoQPAccess", Checks: "the WRITE is dropped if the queue pair does not grant WRITEs", Clean: true, Run: ucDropped(0, func(c *config) { c.rights = 0 })},
+	{Name: "TestQP/UCWriteNoAccess", Checks: "the WRITE is dropped if the region does not grant WRITEs", Clean: true, Run: ucDropped(0, func(c *config) { c.access = mr.LocalWrite })},
+	{Name: "TestQP/UCWriteBadRKey", Checks: "dropped", Clean: true, Run: ucDropped(1 << 8)},
 	{Name: "TestQP/UCSendTooLong", Checks: "LOC_LEN_ERR at the receiver, nothing at the sender", Clean: true, Run: func(t *T) {
 		a, b := t.pair(service(qp.UC))
 		r := b.recv(0, 1500)
@@ -49,13 +45,15 @@ func ucArrives(t *T, a, b *end) {
 	arrivesIn(t, a, b, b.recv(15<<10, 10))
 }
 
-func ucDropped(t *T, responder func(*config), wrongKey bth.RKey) {
-	a, b := t.pairOf(defaults(service(qp.UC)), defaults(service(qp.UC), responder))
-	before := b.fill(0, 3000, 0x42)
-	w := a.wr(qp.Write, 0, 3000, 0)
-	w.RKey += wrongKey
-	a.sent(a.post(w))
-	ucArrives(t, a, b)
-	b.holds(0, before)
-	b.inState(qp.RTS)
+func ucDropped(wrongKey bth.RKey, responder ...func(*config)) func(*T) {
+	return func(t *T) {
+		a, b := t.pairOf(defaults(service(qp.UC)), defaults(append(responder, service(qp.UC))...))
+		before := b.fill(0, 3000, 0x42)
+		w := a.wr(qp.Write, 0, 3000, 0)
+		w.RKey += wrongKey
+		a.sent(a.post(w))
+		ucArrives(t, a, b)
+		b.holds(0, before)
+		b.inState(qp.RTS)
+	}
 }

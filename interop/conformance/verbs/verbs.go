@@ -52,8 +52,7 @@ func Errno(err error) syscall.Errno {
 	if err == nil {
 		return 0
 	}
-	var n syscall.Errno
-	if errors.As(err, &n) {
+	if n, ok := errors.AsType[syscall.Errno](err); ok {
 		return n
 	}
 	return syscall.EIO
