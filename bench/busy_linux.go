@@ -49,18 +49,17 @@ func (r *runner) measureBusy(ctx context.Context, s harness.Spec, pair *lab.Pair
 }
 
 // busyEnds returns the processes of the two ends.
-func (r *runner) busyEnds(s harness.Spec) (ends [2]*child.Process, err error) {
+func (r *runner) busyEnds(s harness.Spec) ([2]*child.Process, error) {
 	both := func(int) []int { return r.lab.Cores[:] }
 	switch {
 	case s.Procs > 0:
 		return r.another(fmt.Sprintf("procs %d", s.Procs), 0, both, fmt.Sprintf("GOMAXPROCS=%d", s.Procs))
 	case s.Quota > 0:
-		return r.another("quota", 0, func(end int) []int { return r.lab.Cores[end:][:1] })
+		return r.another("quota", 0, r.ownCore)
 	case s.Free:
 		return r.another("free", 0, both)
 	}
-	err = r.startEnds()
-	return r.ends, err
+	return r.ends()
 }
 
 // limit gives each end a quota, until free is called.

@@ -21,10 +21,9 @@ import (
 // runner measures cases with the two ends.
 type runner struct {
 	lab     *lab.Lab
-	suite   *programs.Suite // nil: no case is about programs
-	profile string          // folder for CPU profiles; empty: none
-	ends    [2]*child.Process
-	more    map[string][][2]*child.Process // pairs for measurements of several processes, by the cores that they have
+	suite   *programs.Suite                // nil: no case is about programs
+	profile string                         // folder for CPU profiles; empty: none
+	pairs   map[string][][2]*child.Process // running ends, by the cores that they have
 }
 
 // runAll measures the cases until o.limit is over.
@@ -51,7 +50,7 @@ func measureAll(ctx context.Context, o options, cases []testCase, log *progress.
 		return nil, err
 	}
 	defer l.Close()
-	r := &runner{lab: l, profile: o.profile, more: make(map[string][][2]*child.Process)}
+	r := &runner{lab: l, profile: o.profile, pairs: make(map[string][][2]*child.Process)}
 	defer r.kill()
 
 	run := &result.Run{Environment: environment(o, l.Cores)}
@@ -197,26 +196,25 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	if err != nil {
 		return m, err
 	}
-	if s.Kind == result.IPerf {
+	switch s.Kind {
+	case result.IPerf:
 		return tcp.IPerf(ctx, r.lab.Start, pair.Ends[1].IP.String(), s.Duration)
-	}
-	if s.Kind == result.Processes {
+	case result.Processes:
 		return r.measureProcesses(ctx, s, pair, mtu)
-	}
-	if s.Kind == result.Programs {
+	case result.Programs:
 		return r.suite.Measure(ctx, s, pair)
-	}
-	if s.Kind == result.Busy || s.Kind == result.BusyTrips {
+	case result.Busy, result.BusyTrips:
 		return r.measureBusy(ctx, s, pair, mtu)
 	}
-	if err := r.startEnds(); err != nil {
+	ends, err := r.ends()
+	if err != nil {
 		return m, err
 	}
 	measures := 0
 	if s.Kind == result.Blast {
 		measures = 1 // the receiver
 	}
-	both, err := r.lead(ctx, r.ends, s, pair, mtu, measures)
+	both, err := r.lead(ctx, ends, s, pair, mtu, measures)
 	m = both[measures]
 	m.Mallocs += both[1-measures].Mallocs
 	m.Drops += both[1-measures].Drops
@@ -224,17 +222,12 @@ func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure
 	return m, err
 }
 
-// startEnds starts the two ends, on a core each, unless they are running.
-func (r *runner) startEnds() (err error) {
-	for i, end := range r.ends {
-		if end == nil {
-			if r.ends[i], err = r.lab.Child(i, r.lab.Cores[i:i+1], endVariable+"=1", profileVariable+"="+r.profile); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// ends returns the two usual ends, with a core each.
+func (r *runner) ends() ([2]*child.Process, error) {
+	return r.another("", 0, r.ownCore, profileVariable+"="+r.profile)
 }
+
+func (r *runner) ownCore(end int) []int { return r.lab.Cores[end:][:1] }
 
 // lead controls two ends during a measurement.
 func (r *runner) lead(ctx context.Context, ends [2]*child.Process, s harness.Spec, pair *lab.Pair, mtu, measures int) ([2]harness.Measure, error) {
@@ -276,8 +269,8 @@ func (r *runner) measureProcesses(ctx context.Context, s harness.Spec, pair *lab
 
 // another returns the nth pair of processes with a key, which it starts unless it is running.
 func (r *runner) another(key string, n int, cores func(end int) []int, env ...string) (both [2]*child.Process, err error) {
-	if n < len(r.more[key]) {
-		return r.more[key][n], nil
+	if n < len(r.pairs[key]) {
+		return r.pairs[key][n], nil
 	}
 	for i := range both {
 		if both[i], err = r.lab.Child(i, cores(i), append([]string{endVariable + "=1", profileVariable + "="}, env...)...); err != nil {
@@ -287,7 +280,7 @@ func (r *runner) another(key string, n int, cores func(end int) []int, env ...st
 			return both, err
 		}
 	}
-	r.more[key] = append(r.more[key], both)
+	r.pairs[key] = append(r.pairs[key], both)
 	return both, nil
 }
 
@@ -299,25 +292,19 @@ func (r *runner) cores(s harness.Spec, pair, end int) []int {
 	case s.Apart:
 		return both[pair%2:][:1]
 	default:
-		return both[end:][:1]
+		return r.ownCore(end)
 	}
 }
 
 // kill ends all ends.
 func (r *runner) kill() {
-	for _, pairs := range r.more {
+	for _, pairs := range r.pairs {
 		for _, both := range pairs {
 			both[0].Close()
 			both[1].Close()
 		}
 	}
-	clear(r.more)
-	for i, end := range r.ends {
-		if end != nil {
-			end.Close()
-			r.ends[i] = nil
-		}
-	}
+	clear(r.pairs)
 }
 
 // brief describes the result of a round.
