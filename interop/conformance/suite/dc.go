@@ -21,7 +21,7 @@ var dcTests = []Test{
 			w.Imm = uint32(i)
 			x.a.sent(x.a.post(w))
 			got := x.end.received(r)
-			expect(t, x.b, "immediate data", got.Imm, uint32(i))
+			expect(t, x.end, "immediate data", got.Imm, uint32(i))
 			x.end.holds(0, data)
 		}
 	}},
@@ -39,12 +39,12 @@ var dcTests = []Test{
 		w := x.wr(qp.FetchAdd, 0, 8, 8)
 		w.CompareAdd = 2
 		x.a.sent(x.a.post(w))
-		expect(t, x.b, "word returned", x.a.word(0), uint64(40))
+		expect(t, x.end, "word returned", x.a.word(0), uint64(40))
 		w = x.wr(qp.CompareSwap, 0, 8, 8)
 		w.CompareAdd, w.Swap = 42, 7
 		x.a.sent(x.a.post(w))
-		expect(t, x.b, "word returned", x.a.word(0), uint64(42))
-		expect(t, x.b, "word afterwards", x.end.word(8), uint64(7))
+		expect(t, x.end, "word returned", x.a.word(0), uint64(42))
+		expect(t, x.end, "word afterwards", x.end.word(8), uint64(7))
 	}},
 	{Name: "TestDC/TwoTargets", Checks: "work requests of one initiator go to two targets in turn", Needs: verbs.HasDC, Run: func(t *T) {
 		x := t.dc()
@@ -56,37 +56,36 @@ var dcTests = []Test{
 			}
 			x.a.setWord(0, uint64(100+i))
 			x.a.sent(x.a.post(w))
-			expect(t, x.b, "word", x.end.word(uint64(8*i)), uint64(100+i))
+			expect(t, x.end, "word", x.end.word(uint64(8*i)), uint64(100+i))
 		}
 	}},
 	{Name: "TestDC/KeyViolation", Checks: "REM_ACCESS_ERR for a wrong access key; an armed target goes to FIRED and raises the event", Needs: verbs.HasDC, Run: func(t *T) {
 		x := t.dc()
-		n := x.b.(verbs.DCNode)
+		n := x.end.Node.(verbs.DCNode)
 		t.must(n.ArmDCT(x.dct.H))
 		state, _, err := n.QueryDCT(x.dct.H)
 		t.must(err)
-		expect(t, x.b, "state", state, qp.DCTArmed)
+		expect(t, x.end, "state", state, qp.DCTArmed)
 		w := x.wr(qp.Write, 0, 8, 0)
 		w.DCKey = x.key + 1
 		x.a.sentAs(x.a.post(w), cq.RemAccessErr)
 		state, violations, err := n.QueryDCT(x.dct.H)
 		t.must(err)
-		expect(t, x.b, "state", state, qp.DCTFired)
-		expect(t, x.b, "key violations", violations, uint64(1))
-		e := must1(x.b.NextEvent(5 * time.Second))(t)
-		expect(t, x.b, "event", e.Type, int(qp.EventDCTKeyViolation))
+		expect(t, x.end, "state", state, qp.DCTFired)
+		expect(t, x.end, "key violations", violations, uint64(1))
+		e := must1(x.end.NextEvent(5 * time.Second))(t)
+		expect(t, x.end, "event", e.Type, int(qp.EventDCTKeyViolation))
 	}},
 	{Name: "TestDC/CreateDCTBadFlow", Checks: "EINVAL without a shared receive queue", Needs: verbs.HasDC, Run: func(t *T) {
 		x := t.dc()
-		_, err := x.b.(verbs.DCNode).CreateDCT(verbs.DCTInit{PD: x.end.pd, CQ: x.end.rcq.H, MTU: x.a.c.mtu})
-		refused(t, x.b, "create_dct", err, errno(syscall.EINVAL))
+		_, err := x.end.Node.(verbs.DCNode).CreateDCT(verbs.DCTInit{PD: x.end.pd, CQ: x.end.rcq.H, MTU: x.a.c.mtu})
+		refused(t, x.end, "create_dct", err, errno(syscall.EINVAL))
 	}},
 }
 
 // dcEnd is an initiator and a target.
 type dcEnd struct {
 	a   *end
-	b   verbs.Node
 	end *end // of the target, for its helper methods
 	srq verbs.Handle
 	dct verbs.DCT
@@ -96,7 +95,7 @@ type dcEnd struct {
 
 func (t *T) dc() *dcEnd {
 	n := t.responder
-	x := &dcEnd{b: n, key: 0x1122334455667788}
+	x := &dcEnd{key: 0x1122334455667788}
 	c := defaults()
 	x.end = &end{Node: n, t: t, c: c, pd: must1(n.AllocPD())(t), rcq: must1(n.CreateCQ(63, 0, 0))(t)}
 	x.end.mr = x.end.register(16<<10, allRights)
@@ -124,9 +123,9 @@ func (t *T) dc() *dcEnd {
 
 // target makes a target with a key.
 func (x *dcEnd) target(key uint64) verbs.DCT {
-	index, _ := x.b.GID()
+	index, _ := x.end.GID()
 	c := &x.end.c
-	return must1(x.b.(verbs.DCNode).CreateDCT(verbs.DCTInit{PD: x.end.pd, CQ: x.end.rcq.H, SRQ: x.srq, Key: key, MTU: c.mtu, MinRNRTimer: c.rnrTimer,
+	return must1(x.end.Node.(verbs.DCNode).CreateDCT(verbs.DCTInit{PD: x.end.pd, CQ: x.end.rcq.H, SRQ: x.srq, Key: key, MTU: c.mtu, MinRNRTimer: c.rnrTimer,
 		Access: mr.RemoteRead | mr.RemoteWrite | mr.RemoteAtomic, GIDIndex: index}))(x.end.t)
 }
 
@@ -139,6 +138,6 @@ func (x *dcEnd) wr(op qp.Opcode, off, n, remote uint64) verbs.SendWR {
 // recv posts a receive of n bytes at the beginning of the target's memory.
 func (x *dcEnd) recv(n uint64) uint64 {
 	r := verbs.RecvWR{ID: x.end.t.id(), SG: []mr.SGE{x.end.mr.SGE(0, n)}}
-	x.end.t.must(x.b.PostSRQRecv(x.srq, r))
+	x.end.t.must(x.end.PostSRQRecv(x.srq, r))
 	return r.ID
 }

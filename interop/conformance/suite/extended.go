@@ -102,30 +102,23 @@ func probeXRC(n verbs.Node) error {
 // xrcEnd is an XRC initiator and the target's side.
 type xrcEnd struct {
 	a   *end
-	b   verbs.Node
-	srq verbs.Sink
-	cq  verbs.CQ
-	mr  verbs.MR
 	end *end // of the target, for its helper methods
+	srq verbs.Sink
 }
 
 func (t *T) xrc() *xrcEnd {
 	n := t.responder
-	x := &xrcEnd{b: n}
-	pd := must1(n.AllocPD())(t)
+	e := &end{Node: n, t: t, c: defaults(func(c *config) { c.typ, c.psn = qp.XRCRecv, 0x123 }), pd: must1(n.AllocPD())(t), rcq: must1(n.CreateCQ(63, 0, 0))(t)}
 	xrcd := must1(n.OpenXRCD())(t)
-	x.cq = must1(n.CreateCQ(63, 0, 0))(t)
-	x.srq = must1(n.CreateXRCSRQ(pd, xrcd, x.cq.H, verbs.SRQAttr{MaxWR: 15, MaxSGE: 2}))(t)
-	x.mr = must1(n.RegMR(pd, must1(n.Alloc(16<<10))(t), 16<<10, allRights))(t)
-	c := defaults(func(c *config) { c.typ, c.psn = qp.XRCRecv, 0x123 })
-	x.end = &end{Node: n, t: t, c: c, pd: pd, mr: x.mr, rcq: x.cq}
-	x.end.qp = must1(n.CreateQP(verbs.QPInit{Type: qp.XRCRecv, XRCD: xrcd}))(t)
+	x := &xrcEnd{end: e, srq: must1(n.CreateXRCSRQ(e.pd, xrcd, e.rcq.H, verbs.SRQAttr{MaxWR: 15, MaxSGE: 2}))(t)}
+	e.mr = e.register(16<<10, allRights)
+	e.qp = must1(n.CreateQP(verbs.QPInit{Type: qp.XRCRecv, XRCD: xrcd}))(t)
 	x.a = t.newEnd(t.requester, defaults(service(qp.XRCSend)))
-	x.a.peer, x.end.peer = x.end, x.a
-	x.end.toInit()
+	x.a.peer, e.peer = e, x.a
+	e.toInit()
 	x.a.toInit()
-	x.end.toRTR(x.a)
-	x.a.toRTR(x.end)
+	e.toRTR(x.a)
+	x.a.toRTR(e)
 	x.a.toRTS()
 	return x
 }
@@ -140,8 +133,8 @@ func xrcSends(t *T, op qp.Opcode) {
 	x := t.xrc()
 	for i, n := range sizes {
 		data := x.a.fill(0, n, byte(i))
-		r := verbs.RecvWR{ID: t.id(), SG: []mr.SGE{x.mr.SGE(0, n)}}
-		t.must(x.b.PostSRQRecv(x.srq.H, r))
+		r := verbs.RecvWR{ID: t.id(), SG: []mr.SGE{x.end.mr.SGE(0, n)}}
+		t.must(x.end.PostSRQRecv(x.srq.H, r))
 		w := x.wr(op, 0, n, 0)
 		w.Imm = 7 + uint32(i)
 		x.a.sent(x.a.post(w))
@@ -160,8 +153,8 @@ func xrcAtomic(t *T, op qp.Opcode) {
 	w := x.wr(op, 0, 8, 8)
 	w.CompareAdd, w.Swap = 5, 10
 	x.a.sent(x.a.post(w))
-	expect(t, x.b, "word returned", x.a.word(0), uint64(5))
-	expect(t, x.b, "word afterwards", x.end.word(8), uint64(10))
+	expect(t, x.end, "word returned", x.a.word(0), uint64(5))
+	expect(t, x.end, "word afterwards", x.end.word(8), uint64(10))
 }
 
 // Bits of device_cap_flags_ex.
