@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bench/internal/harness"
@@ -159,14 +160,13 @@ func (e *endpoint) add(c roce.QPConfig) error {
 }
 
 func (e *endpoint) offer() offer {
-	o := offer{PSN: uint32(e.psn), Addr: e.mr.Addr(), RKey: uint32(e.mr.RKey())}
-	for _, q := range e.qps {
-		o.QPNs = append(o.QPNs, uint32(q.Num()))
+	numbers := func(qps []*roce.QP) (n []uint32) {
+		for _, q := range qps {
+			n = append(n, uint32(q.Num()))
+		}
+		return n
 	}
-	for _, q := range e.idle {
-		o.Idle = append(o.Idle, uint32(q.Num()))
-	}
-	return o
+	return offer{QPNs: numbers(e.qps), Idle: numbers(e.idle), PSN: uint32(e.psn), Addr: e.mr.Addr(), RKey: uint32(e.mr.RKey())}
 }
 
 // ackTimeout is 4.096 µs times 2^16, 0.27 s: on a busy machine an end may be descheduled for longer than seven retries
@@ -193,8 +193,8 @@ func (e *endpoint) connect(peer offer) error {
 	if e.spec.Loss > 0 {
 		timeout = lossyTimeout
 	}
-	numbers := append(peer.QPNs[:len(peer.QPNs):len(peer.QPNs)], peer.Idle...)
-	for i, q := range append(e.qps[:len(e.qps):len(e.qps)], e.idle...) {
+	numbers := slices.Concat(peer.QPNs, peer.Idle)
+	for i, q := range slices.Concat(e.qps, e.idle) {
 		err := q.Connect(context.Background(), roce.Peer{
 			AHAttr: roce.AHAttr{DGID: bth.GIDFrom(e.spec.Remote.IP)},
 			QPN:    roce.QPN(numbers[i]), PSN: roce.PSN(peer.PSN), MTU: pathMTU(e.spec.PMTU), Timeout: timeout,
