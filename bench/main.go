@@ -94,7 +94,7 @@ func parse(args []string) (o options, err error) {
 	f.BoolVar(&o.list, "list", false, "list the cases and measure nothing")
 	f.BoolVar(&o.render, "render", false, "measure nothing; make tables and plots from the figures in -out")
 	run := f.String("run", "", "only cases that match this regular `expression`")
-	links := f.String("links", strings.Join(allLinks, ","), "`links` to measure")
+	links := f.String("links", strings.Join(result.Links, ","), "`links` to measure")
 	f.IntVar(&o.rounds, "rounds", 0, "rounds of each case; 0: as planned")
 	f.DurationVar(&o.limit, "limit", 9*time.Minute+40*time.Second, "begin no measurement after this `time`")
 	f.StringVar(&o.out, "out", "", "`folder` for the results; default: bench/results for a full run, bin/bench for others")
@@ -109,8 +109,8 @@ func parse(args []string) (o options, err error) {
 		return o, err
 	}
 	for l := range strings.SplitSeq(*links, ",") {
-		if !slices.Contains(allLinks, l) {
-			return o, fmt.Errorf("link %q: want one of %s", l, strings.Join(allLinks, ", "))
+		if !slices.Contains(result.Links, l) {
+			return o, fmt.Errorf("link %q: want one of %s", l, strings.Join(result.Links, ", "))
 		}
 		o.links = append(o.links, l)
 	}
@@ -122,7 +122,7 @@ func parse(args []string) (o options, err error) {
 	if o.root, err = repo.Root(); err != nil {
 		return o, err
 	}
-	o.whole = *run == "" && o.profile == "" && len(o.links) == len(allLinks) && !o.quick
+	o.whole = *run == "" && o.profile == "" && len(o.links) == len(result.Links) && !o.quick
 	if o.out == "" {
 		o.out = filepath.Join(o.root, "bench", "results")
 		if !o.whole && !o.render {

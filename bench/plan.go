@@ -67,29 +67,8 @@ var (
 // setUpTime is about the time in which a measurement opens devices and connects them.
 const setUpTime = 100 * time.Millisecond
 
-// The links, and the path MTUs with the interface MTUs they need.
-var (
-	allLinks = []string{"udp", "xdp", "raw"}
-	pmtus    = []int{1024, 4096}
-)
-
-const (
-	mtu1500 = 1500
-	mtu4200 = 4200
-)
-
-func interfaceMTU(pmtu int) int {
-	if pmtu > 1024 {
-		return mtu4200
-	}
-	return mtu1500
-}
-
-// targetSize and smallSize are the sizes of the targets.
-const (
-	targetSize = 1 << 20
-	smallSize  = 64
-)
+// pmtus are the path MTUs of streams.
+var pmtus = []int{1024, 4096}
 
 // Slots of READs and WRITEs vary most up to smallAlternating, where the two load the processors
 // differently. From largeAlternating on a slot is longer, so that there are fewer.
@@ -121,13 +100,13 @@ func (s scale) cases(links []string) (all []testCase) {
 			for _, link := range links {
 				stream("SEND", link, s.rounds)
 			}
-			if size == smallSize {
-				s.ceilings(add, links, pmtu, smallSize, false)
-				s.ceilings(add, links, pmtu, smallSize, true)
+			if size == result.SmallSize {
+				s.ceilings(add, links, pmtu, result.SmallSize, false)
+				s.ceilings(add, links, pmtu, result.SmallSize, true)
 			}
 			for _, link := range links {
 				stream("WRITE", link, s.rounds)
-				if size == targetSize { // soon after WRITE: the speed of the machine may change
+				if size == result.TargetSize { // soon after WRITE: the speed of the machine may change
 					s.ceilings(add, []string{link}, pmtu, pmtu, false)
 				}
 				stream("READ", link, s.rounds)
@@ -137,9 +116,9 @@ func (s scale) cases(links []string) (all []testCase) {
 				}
 				add(s.pairs, fmt.Sprintf("contest/%s/%s/%d", link, result.SizeName(size, ""), pmtu), spec)
 			}
-			if size == targetSize {
+			if size == result.TargetSize {
 				s.ceilings(add, links, pmtu, pmtu, true)
-				s.tcp(add, interfaceMTU(pmtu))
+				s.tcp(add, result.InterfaceMTU(pmtu))
 			}
 		}
 	}
@@ -147,7 +126,7 @@ func (s scale) cases(links []string) (all []testCase) {
 	s.latencies(add, links)
 	for _, link := range links {
 		for _, qps := range s.qps {
-			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: smallSize, PMTU: 1024,
+			add(s.rounds, fmt.Sprintf("scaling/%s/%d", link, qps), harness.Spec{Kind: result.Scaling, Link: link, Op: "SEND", Size: result.SmallSize, PMTU: 1024,
 				QPs: qps, Burst: 16, SRQ: true, Duration: s.keyDuration})
 		}
 	}
@@ -174,7 +153,7 @@ func (s scale) losses(add adder, links []string) {
 				continue // the link makes no difference between the two
 			}
 			for _, loss := range []float64{0, 0.001, 0.01, 0.05} {
-				spec := harness.Spec{Kind: result.Loss, Link: link, Op: op, Size: targetSize, PMTU: 4096, Loss: loss, Warmup: s.warmup / 2, Duration: s.loss}
+				spec := harness.Spec{Kind: result.Loss, Link: link, Op: op, Size: result.TargetSize, PMTU: 4096, Loss: loss, Warmup: s.warmup / 2, Duration: s.loss}
 				name := fmt.Sprintf("loss/%s/%s/%g%%", link, op, loss*100)
 				rounds := min(s.pairs, 2)
 				add(rounds, name, spec)
@@ -191,7 +170,7 @@ func (s scale) processes(add adder, links []string) {
 	if !slices.Contains(links, "udp") {
 		return
 	}
-	for _, op := range []harness.Spec{{Op: "SEND", Size: smallSize, PMTU: 1024}, {Op: "WRITE", Size: targetSize, PMTU: 4096}} {
+	for _, op := range []harness.Spec{{Op: "SEND", Size: result.SmallSize, PMTU: 1024}, {Op: "WRITE", Size: result.TargetSize, PMTU: 4096}} {
 		for _, c := range []struct {
 			name   string
 			rounds int
@@ -218,7 +197,7 @@ func (s scale) busy(add adder, links []string) {
 		return
 	}
 	each := func(rounds int, place harness.Spec) {
-		for _, spec := range []harness.Spec{{Kind: result.Busy, Op: "WRITE", Size: 64 << 10, PMTU: 4096}, {Kind: result.BusyTrips, Size: smallSize, PMTU: 1024}} {
+		for _, spec := range []harness.Spec{{Kind: result.Busy, Op: "WRITE", Size: 64 << 10, PMTU: 4096}, {Kind: result.BusyTrips, Size: result.SmallSize, PMTU: 1024}} {
 			spec.Loops, spec.Free, spec.Quota, spec.Procs, spec.Duration = place.Loops, place.Free, place.Quota, place.Procs, s.busyDuration
 			if spec.Quota > 0 {
 				spec.Duration *= 2 // several periods of the quota
@@ -279,9 +258,13 @@ type adder = func(rounds int, name string, spec harness.Spec)
 
 // ceilings adds the blasts, by sockets or by our drivers.
 func (s scale) ceilings(add adder, links []string, pmtu, size int, port bool) {
+	by := ""
+	if port {
+		by = "-port"
+	}
 	for _, link := range links {
-		spec := harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration}
-		add(s.key, blastName(spec), spec)
+		add(s.key, fmt.Sprintf("blast/%s%s/%s/%d", link, by, result.SizeName(size, ""), pmtu),
+			harness.Spec{Kind: result.Blast, Link: link, Size: size, PMTU: pmtu, Port: port, Duration: s.keyDuration})
 	}
 }
 
@@ -309,7 +292,7 @@ func (s scale) split(add adder, links []string) {
 
 func (s scale) latencies(add adder, links []string) {
 	one := func(name, kind, link string, spec harness.Spec) {
-		spec.Kind, spec.Link, spec.Size, spec.PMTU, spec.Duration = kind, link, smallSize, 1024, s.latency
+		spec.Kind, spec.Link, spec.Size, spec.PMTU, spec.Duration = kind, link, result.SmallSize, 1024, s.latency
 		add(s.key, name, spec)
 	}
 	for _, link := range links {
@@ -330,19 +313,11 @@ func (s scale) latencies(add adder, links []string) {
 
 // isKey reports whether this stream has a target.
 func isKey(s harness.Spec) bool {
-	return s.Size == targetSize && s.Op == "WRITE" || s.Size == smallSize && s.Op == "SEND" && s.PMTU == 1024
+	return s.Size == result.TargetSize && s.Op == "WRITE" || s.Size == result.SmallSize && s.Op == "SEND" && s.PMTU == 1024
 }
 
 func streamName(s harness.Spec) string {
 	return fmt.Sprintf("goodput/%s/%s/%s/%d", s.Link, s.Op, result.SizeName(s.Size, ""), s.PMTU)
-}
-
-func blastName(s harness.Spec) string {
-	link := s.Link
-	if s.Port {
-		link += "-port"
-	}
-	return fmt.Sprintf("blast/%s/%s/%d", link, result.SizeName(s.Size, ""), s.PMTU)
 }
 
 // choose returns the cases that match, with the given rounds unless these are 0.

@@ -18,21 +18,21 @@ type program struct {
 
 // perftests are perftest's programs, which rocectl perf has, too.
 var perftests = []program{
-	{"send_bw", smallSize, 200_000, true},
+	{"send_bw", result.SmallSize, 200_000, true},
 	{"write_bw", 64 << 10, 16_000, true},
-	{"send_lat", smallSize, 20_000, true},
-	{"write_lat", smallSize, 20_000, true},
-	{"read_lat", smallSize, 20_000, true},
+	{"send_lat", result.SmallSize, 20_000, true},
+	{"write_lat", result.SmallSize, 20_000, true},
+	{"read_lat", result.SmallSize, 20_000, true},
 	{"send_bw", 64 << 10, 16_000, false},
-	{"write_bw", smallSize, 200_000, false},
-	{"read_bw", smallSize, 200_000, false},
+	{"write_bw", result.SmallSize, 200_000, false},
+	{"read_bw", result.SmallSize, 200_000, false},
 	{"read_bw", 64 << 10, 16_000, false},
 }
 
 // mpiPrograms are those of bench/mpi/pingpong.c. key: a run of all cases measures it over all links, and not only over udp.
 var mpiPrograms = []program{
 	{result.MPIPrefix + "lat", 8, 20_000, true},
-	{result.MPIPrefix + "bw", targetSize, 400, false},
+	{result.MPIPrefix + "bw", result.TargetSize, 400, false},
 }
 
 // programTime is about the time in which a test of programs runs, from their start to their end.

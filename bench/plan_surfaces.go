@@ -23,7 +23,7 @@ const webSpin = 200 * time.Microsecond
 func surfaceCases() (all []surface) {
 	all = []surface{
 		{"stream", harness.Spec{Kind: result.ConnStream, Size: 64 << 10, PMTU: 4096}, false},
-		{"trips", harness.Spec{Kind: result.ConnTrips, Size: smallSize, PMTU: 1024}, false},
+		{"trips", harness.Spec{Kind: result.ConnTrips, Size: result.SmallSize, PMTU: 1024}, false},
 	}
 	for _, n := range []int{1, 16, 256} {
 		all = append(all, surface{fmt.Sprintf("requests/%d", n), harness.Spec{Kind: result.Requests, Size: 1 << 10, PMTU: 4096, QPs: n}, true})
@@ -43,7 +43,7 @@ func (s scale) idle(add adder, links []string) {
 			if spec.Kind == result.IdleStream {
 				name = "SEND"
 			}
-			spec.Link, spec.Size, spec.PMTU, spec.Wait, spec.Idle, spec.Duration = "udp", smallSize, 1024, true, n, s.surfaceDuration
+			spec.Link, spec.Size, spec.PMTU, spec.Wait, spec.Idle, spec.Duration = "udp", result.SmallSize, 1024, true, n, s.surfaceDuration
 			add(min(s.rounds, 2), fmt.Sprintf("idle/udp/%s/%d", name, n), spec)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // The plan has all cases of all comparisons, under different names.
 func TestCases(t *testing.T) {
 	for name, s := range map[string]scale{"full": full, "quick": quick} {
-		cases := s.cases(allLinks)
+		cases := s.cases(result.Links)
 		seen := make(map[string]bool)
 		for _, c := range cases {
 			if seen[c.name] {
@@ -34,7 +34,7 @@ func TestCases(t *testing.T) {
 			}
 		}
 	}
-	all := full.cases(allLinks)
+	all := full.cases(result.Links)
 	for i, c := range all {
 		if c.name == "goodput/xdp/WRITE/1MiB/4096" && all[i+1].name != "blast/xdp/4KiB/4096" {
 			t.Errorf("after %s comes %s, not the case with which it is compared", c.name, all[i+1].name)
@@ -54,7 +54,7 @@ func TestBudget(t *testing.T) {
 		most time.Duration
 	}{"full": {full, 493 * time.Second}, "quick": {quick, 35 * time.Second}} {
 		sum := time.Duration(0)
-		for _, c := range tt.s.cases(allLinks) {
+		for _, c := range tt.s.cases(result.Links) {
 			sum += time.Duration(c.rounds) * (c.spec.Warmup + c.spec.Duration)
 		}
 		if sum > tt.most {
@@ -64,7 +64,7 @@ func TestBudget(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	got := choose(full.cases(allLinks), regexp.MustCompile(`^blast/(raw|udp)/`), 2)
+	got := choose(full.cases(result.Links), regexp.MustCompile(`^blast/(raw|udp)/`), 2)
 	if len(got) == 0 {
 		t.Fatal("nothing")
 	}

@@ -185,7 +185,7 @@ func (r *runner) missingLinks(ctx context.Context, cases []testCase) (map[string
 
 // measure measures one round of a case.
 func (r *runner) measure(ctx context.Context, s harness.Spec) (m harness.Measure, err error) {
-	name, mtu, offloads := s.Link, interfaceMTU(s.PMTU), true
+	name, mtu, offloads := s.Link, result.InterfaceMTU(s.PMTU), true
 	if s.Kind == result.IPerf {
 		mtu = s.PMTU
 		if offloads = s.Op != "plain"; !offloads {

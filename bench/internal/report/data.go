@@ -16,14 +16,8 @@ type data struct {
 	pmtus, sizes, qps []int
 }
 
-// Sizes of the measurements that have targets.
-const (
-	smallSize  = 64
-	targetSize = 1 << 20
-	smallPMTU  = 1024
-)
-
-var allLinks = []string{"udp", "xdp", "raw"}
+// smallPMTU is the path MTU of the measurements of small messages that have targets.
+const smallPMTU = 1024
 
 func newData(r *result.Run, rxe []*result.RXE) *data {
 	d := &data{Run: r, rxe: rxe}
@@ -37,7 +31,7 @@ func newData(r *result.Run, rxe []*result.RXE) *data {
 			links = append(links, p.Spec.Link)
 		}
 	}
-	d.links = only(allLinks, links)
+	d.links = only(result.Links, links)
 	d.ops = only([]string{"SEND", "WRITE", "READ"}, ops)
 	d.listed = only(append(slices.Clone(d.ops), result.SplitWrite), ops)
 	streams := result.Stream
@@ -66,16 +60,12 @@ func (d *data) blast(link string, size, pmtu int, driver bool) *result.Point {
 
 // tcp returns iperf3 on an interface for that path MTU.
 func (d *data) tcp(how string, pmtu int) *result.Point {
-	mtu := 1500
-	if pmtu > 1024 {
-		mtu = 4200
-	}
-	return d.Find(harness.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: mtu})
+	return d.Find(harness.Spec{Kind: result.IPerf, Link: "tcp", Op: how, PMTU: result.InterfaceMTU(pmtu)})
 }
 
 // small returns a point about small messages or packets.
 func (d *data) small(s harness.Spec) *result.Point {
-	s.Size, s.PMTU = smallSize, smallPMTU
+	s.Size, s.PMTU = result.SmallSize, smallPMTU
 	return d.Find(s)
 }
 
@@ -112,7 +102,7 @@ func (d *data) twoCores(op string, size, pmtu int) (processes, shards *result.Po
 }
 
 func (d *data) loss(link, op string, loss float64, recovery bool) *result.Point {
-	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: op, Size: targetSize, PMTU: 4096, Loss: loss, Recovery: recovery})
+	return d.Find(harness.Spec{Kind: result.Loss, Link: link, Op: op, Size: result.TargetSize, PMTU: 4096, Loss: loss, Recovery: recovery})
 }
 
 // latencyOf makes a figure of the latencies, in µs, that is 0 for measures without any.

@@ -113,7 +113,7 @@ func (d *data) ratePanels() (panels []plot.Panel) {
 			p.Series = append(p.Series, e.line(link, colorOf[link], floats(sizes), func(i int) float64 {
 				return d.stream(link, op, sizes[i], smallPMTU).Rate() / 1e6
 			}))
-			if v := d.blast(link, smallSize, smallPMTU, false).Rate() / 1e6; v > 0 {
+			if v := d.blast(link, result.SmallSize, smallPMTU, false).Rate() / 1e6; v > 0 {
 				p.Series = append(p.Series, plot.Series{Name: "bare " + link + ", 64 B", Color: colorOf[link], Dashed: true,
 					Points: []plot.Point{{X: float64(sizes[0]), Y: v}, {X: float64(sizes[min(1, len(sizes)-1)]), Y: v}}})
 				e.most = max(e.most, v)

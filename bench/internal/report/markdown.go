@@ -175,7 +175,7 @@ func (d *data) goodputTable(w io.Writer, pmtu int) {
 			row, measured := []string{op + " " + sizeName(size)}, false
 			for _, l := range d.links {
 				v, bare := d.stream(l, op, size, pmtu).Goodput(), 0.0
-				if size >= pmtu || size == smallSize {
+				if size >= pmtu || size == result.SmallSize {
 					bare = d.blast(l, min(size, pmtu), pmtu, false).Goodput()
 				}
 				measured = measured || v > 0
@@ -306,7 +306,7 @@ func (d *data) scalingTable(w io.Writer) {
 
 func (d *data) processesTable(w io.Writer) {
 	points := func(n int, shared bool) (messages, bits *result.Point) {
-		return d.processes("SEND", smallSize, smallPMTU, n, shared), d.processes("WRITE", targetSize, 4096, n, shared)
+		return d.processes("SEND", result.SmallSize, smallPMTU, n, shared), d.processes("WRITE", result.TargetSize, 4096, n, shared)
 	}
 	var rows [][]string
 	row := func(name string, messages, bits *result.Point) {
@@ -320,8 +320,8 @@ func (d *data) processesTable(w io.Writer) {
 	messages, bits := points(1, false)
 	row("1, Exclusive", messages, bits)
 	rows = append(rows, []string{"1, × Exclusive", known(shared.MedianRatio(messages, harness.Measure.Rate), two), known(sharedBits.MedianRatio(bits, harness.Measure.Goodput), two)})
-	cores, shards := d.twoCores("SEND", smallSize, smallPMTU)
-	coresBits, shardsBits := d.twoCores("WRITE", targetSize, 4096)
+	cores, shards := d.twoCores("SEND", result.SmallSize, smallPMTU)
+	coresBits, shardsBits := d.twoCores("WRITE", result.TargetSize, 4096)
 	row("2, a core each", cores, coresBits)
 	row("1, two shards on both cores", shards, shardsBits)
 	table(w, []string{"processes", "SEND of 64 bytes, M/s", "WRITE of 1 MiB, Gb/s"}, rows)

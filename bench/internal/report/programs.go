@@ -43,19 +43,19 @@ func programTargets(links func(what string, least, aim float64, measure func(d *
 		op         string
 		size       int
 		least, aim float64
-	}{{"send_bw", smallSize, 0.9, 1}, {"write_bw", 64 << 10, 0.9, 1}, {"send_lat", smallSize, 1.15, 1}, {"read_lat", smallSize, 1.15, 1}} {
+	}{{"send_bw", result.SmallSize, 0.9, 1}, {"write_bw", 64 << 10, 0.9, 1}, {"send_lat", result.SmallSize, 1.15, 1}, {"read_lat", result.SmallSize, 1.15, 1}} {
 		links(fmt.Sprintf("ib_%s, %s, %%s, to rocectl perf", t.op, sizeName(t.size)), t.least, t.aim, func(d *data, link string) (float64, string) {
 			return figureOf(t.op, t.size).ratio(d.program(link, t.op, t.size, result.ByPerftest), d.program(link, t.op, t.size, result.ByRocectl))
 		})
 	}
 	links("ib_write_lat to ib_send_lat, %s, a core an end", 1.5, 1.1, func(d *data, link string) (float64, string) {
-		return figureOf("write_lat", smallSize).ratio(d.program(link, "write_lat", smallSize, result.ByPerftest), d.program(link, "send_lat", smallSize, result.ByPerftest))
+		return figureOf("write_lat", result.SmallSize).ratio(d.program(link, "write_lat", result.SmallSize, result.ByPerftest), d.program(link, "send_lat", result.SmallSize, result.ByPerftest))
 	})
 	for _, t := range []struct {
 		what, op   string
 		size       int
 		least, aim float64
-	}{{"8 B and back", "lat", 8, 0.5, 0.3}, {"1 MiB", "bw", targetSize, 1, 1.5}} {
+	}{{"8 B and back", "lat", 8, 0.5, 0.3}, {"1 MiB", "bw", result.TargetSize, 1, 1.5}} {
 		links("Open MPI, "+t.what+", UCX on our libraries over %s, to TCP", t.least, t.aim, func(d *data, link string) (float64, string) {
 			op := result.MPIPrefix + t.op
 			return figureOf(op, t.size).ratio(d.program(link, op, t.size, result.ByOpenMPI), d.program("tcp", op, t.size, result.ByOpenMPI))

@@ -83,13 +83,13 @@ func targets() (all []target) {
 	writes := func(link, to string, least, aim float64, of func(d *data, pmtu int) *result.Point) {
 		for _, pmtu := range []int{1024, 4096} {
 			add(target{what: fmt.Sprintf("WRITE 1 MiB, %s, PMTU %d, to %s", link, pmtu, to), least: least, aim: aim, measure: func(d *data) (float64, string) {
-				return goodputRatio(d.stream(link, "WRITE", targetSize, pmtu), of(d, pmtu))
+				return goodputRatio(d.stream(link, "WRITE", result.TargetSize, pmtu), of(d, pmtu))
 			}})
 		}
 	}
 	// links adds a target for each link.
 	links := func(what string, least, aim float64, measure func(d *data, link string) (float64, string)) {
-		for _, link := range allLinks {
+		for _, link := range result.Links {
 			add(target{what: fmt.Sprintf(what, link), least: least, aim: aim, measure: func(d *data) (float64, string) { return measure(d, link) }})
 		}
 	}
@@ -99,11 +99,13 @@ func targets() (all []target) {
 	writes("udp", "bare UDP GSO", 0.6, 0.8, bare("udp"))
 	writes("udp", "iperf3 TCP with offloads", 0.6, 0.9, func(d *data, pmtu int) *result.Point { return d.tcp("offloads", pmtu) })
 	add(target{what: "SEND 64 B, udp, one queue pair", least: 3e6, aim: 6e6, format: mega,
-		measure: func(d *data) (float64, string) { return d.stream("udp", "SEND", smallSize, smallPMTU).Rate(), "" }})
+		measure: func(d *data) (float64, string) {
+			return d.stream("udp", "SEND", result.SmallSize, smallPMTU).Rate(), ""
+		}})
 	writes("xdp", "bare AF_XDP", 0.8, 0.95, bare("xdp"))
-	links("READ to WRITE, %s, 1 MiB, the worse of both PMTUs", 0.9, 1, func(d *data, link string) (float64, string) { return d.readToWrite(link, targetSize) })
+	links("READ to WRITE, %s, 1 MiB, the worse of both PMTUs", 0.9, 1, func(d *data, link string) (float64, string) { return d.readToWrite(link, result.TargetSize) })
 	links("READ to WRITE, %s, the worst of all sizes", 0.9, 1, func(d *data, link string) (float64, string) { return d.readToWrite(link, 0) })
-	for _, link := range allLinks {
+	for _, link := range result.Links {
 		op, what := "", "bare packets"
 		if link == "udp" {
 			// A RoCE packet cannot be sent by a connected UDP socket: the ICRC covers the IPv4
@@ -122,7 +124,7 @@ func targets() (all []target) {
 		size, pmtu int
 		format     func(float64) string
 		figure     func(harness.Measure) float64
-	}{{"SEND 64 B", "SEND", smallSize, smallPMTU, mega, harness.Measure.Rate}, {"WRITE 1 MiB", "WRITE", targetSize, 4096, gbit, harness.Measure.Goodput}} {
+	}{{"SEND 64 B", "SEND", result.SmallSize, smallPMTU, mega, harness.Measure.Rate}, {"WRITE 1 MiB", "WRITE", result.TargetSize, 4096, gbit, harness.Measure.Goodput}} {
 		add(target{what: t.what + ", udp, two processes with a core each, to one with two shards", least: 0.9, aim: 1, measure: func(d *data) (float64, string) {
 			processes, shards := d.twoCores(t.op, t.size, t.pmtu)
 			return ratio(t.format, t.figure, processes, shards)

@@ -53,6 +53,23 @@ const (
 // MPIPrefix is the prefix of the Op of MPI tests: mpi_lat, mpi_bw. Other tests have the names of rocectl perf.
 const MPIPrefix = "mpi_"
 
+// Links are the links, in the order of cases and of the report.
+var Links = []string{"udp", "xdp", "raw"}
+
+// Sizes of the measurements that have targets.
+const (
+	SmallSize  = 64
+	TargetSize = 1 << 20
+)
+
+// InterfaceMTU returns the MTU of an interface for a path MTU.
+func InterfaceMTU(pmtu int) int {
+	if pmtu > 1024 {
+		return 4200
+	}
+	return 1500
+}
+
 // groups lists the files and the kinds in them.
 var groups = []struct {
 	name  string
