@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"syscall"
+	"slices"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/interop/proc"
@@ -58,57 +59,18 @@ const (
 // rdmaListens reports whether an identifier of rdma_cm listens on a port, by the kernel's
 // resource tracking (`rdma resource show cm_id`).
 func rdmaListens(port int) (bool, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_RDMA)
-	if err != nil {
-		return false, fmt.Errorf("netlink: %w", err)
-	}
-	defer unix.Close(fd)
 	for device := range uint32(mostDevices) {
-		found, err := listensOn(fd, device, port)
-		if found || err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
-			return found, err
+		dump := nl.NewNetlinkRequest(getIDs, unix.NLM_F_DUMP)
+		dump.AddData(nl.NewRtAttr(attrDevice, nl.Uint32Attr(device)))
+		answers, err := dump.Execute(unix.NETLINK_RDMA, 0)
+		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, nl.ErrDumpInterrupted) {
+			return false, fmt.Errorf("netlink: %w", err)
+		}
+		if slices.ContainsFunc(answers, func(b []byte) bool { return listener(b, port) }) {
+			return true, nil
 		}
 	}
 	return false, nil
-}
-
-// listensOn dumps the identifiers of one device.
-func listensOn(fd int, device uint32, port int) (found bool, err error) {
-	ne := binary.NativeEndian
-	b := make([]byte, unix.NLMSG_HDRLEN+8)
-	ne.PutUint32(b, uint32(len(b)))
-	ne.PutUint16(b[4:], getIDs)
-	ne.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	ne.PutUint16(b[16:], 8)
-	ne.PutUint16(b[18:], attrDevice)
-	ne.PutUint32(b[20:], device)
-	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return false, err
-	}
-	room := make([]byte, 64<<10)
-	for {
-		n, err := unix.Read(fd, room)
-		if err != nil {
-			return false, err
-		}
-		messages, err := syscall.ParseNetlinkMessage(room[:n])
-		if err != nil {
-			return false, err
-		}
-		for _, m := range messages {
-			switch m.Header.Type {
-			case unix.NLMSG_DONE:
-				return found, nil
-			case unix.NLMSG_ERROR:
-				if code := int32(ne.Uint32(m.Data)); code != 0 {
-					return false, unix.Errno(-code)
-				}
-				return found, nil
-			case getIDs:
-				found = found || listener(m.Data, port)
-			}
-		}
-	}
 }
 
 // listener reports whether an answer has an identifier that listens on a port.
