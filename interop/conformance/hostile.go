@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/goroce/roce"
@@ -234,13 +232,8 @@ func (a *attacks) summary(w io.Writer) {
 // markdown renders the table of cases, and after it the table of ways.
 func (a *attacks) markdown(kernels []string, w *ways) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Hostile packets\n\nMade by `go run ./interop/conformance %s`", strings.Join(os.Args[1:], " "))
-	if len(kernels) > 0 {
-		fmt.Fprintf(&b, " against %s", strings.Join(kernels, " and "))
-	}
-	b.WriteString(`.
-
-For each row the test sends packets that no well-behaved peer sends to a device with a connected queue pair. A cell shows the
+	begin(&b, "Hostile packets", kernels)
+	b.WriteString(`For each row the test sends packets that no well-behaved peer sends to a device with a connected queue pair. A cell shows the
 outcome: the answers with their PSN (relative to the expected PSN at the beginning) and MSN, the completions of receives and
 sends, the changes in memory, and the state of the queue pair if it is no longer RTS. The scripts in ` + "`script/library`" + ` define the packets
 ([script.md](script.md)), which are sent through a packet socket. After each case the target must still answer on
@@ -248,15 +241,15 @@ another queue pair. A case fails if the outcome is not the expected one. [Below]
 are sent in other ways.
 
 `)
-	b.WriteString("| packets | IBTA, or the attack |")
+	columns := []string{"packets", "IBTA, or the attack"}
 	for _, v := range a.victims {
-		name := v.name
 		if v.kernel == "" {
-			name = "roce"
+			columns = append(columns, "roce")
+		} else {
+			columns = append(columns, v.name)
 		}
-		fmt.Fprintf(&b, " %s |", name)
 	}
-	b.WriteString(" why they differ |\n|---|---|" + strings.Repeat("---|", len(a.victims)) + "---|\n")
+	head(&b, append(columns, "why they differ")...)
 	for i, c := range a.cases {
 		fmt.Fprintf(&b, "| %s | %s |", c.Name, c.Rule)
 		differ := false

@@ -37,6 +37,20 @@ func (t *table) reserve() *results {
 	return r
 }
 
+// begin begins a Markdown file about the kernels.
+func begin(b *bytes.Buffer, title string, kernels []string) {
+	fmt.Fprintf(b, "# %s\n\nMade by `go run ./interop/conformance %s`", title, strings.Join(os.Args[1:], " "))
+	if len(kernels) > 0 {
+		fmt.Fprintf(b, " against %s", strings.Join(kernels, " and "))
+	}
+	b.WriteString(".\n\n")
+}
+
+// head begins a Markdown table.
+func head(b *bytes.Buffer, columns ...string) {
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+}
+
 // row formats the line of a step, and notes below it. The name has a column of the given width.
 func row(verdict, column string, width int, name string, took time.Duration, notes ...string) string {
 	text := fmt.Sprintf("%s  %-18s  %-*s %5.2fs\n", verdict, column, width, name, took.Seconds())
@@ -87,13 +101,8 @@ func (t *table) summary(w io.Writer) {
 
 func (t *table) markdown() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Conformance\n\nMade by `go run ./interop/conformance %s`", strings.Join(os.Args[1:], " "))
-	if len(t.kernels) > 0 {
-		fmt.Fprintf(&b, " against %s", strings.Join(t.kernels, " and "))
-	}
-	b.WriteString(`.
-
-A test has the name of the corresponding test of rdma-core (pyverbs), if there is one. The tests are in ` + "`interop/conformance/suite`" + `.
+	begin(&b, "Conformance", t.kernels)
+	b.WriteString(`A test has the name of the corresponding test of rdma-core (pyverbs), if there is one. The tests are in ` + "`interop/conformance/suite`" + `.
 A cell is the result of a test. The tests of pyverbs that need no peer are not in the table: pyverbs itself runs them, on this stack's libibverbs (` + "`make programs`" + `).
 
 - **mem**: roce and roce over a switch in the process.
@@ -106,11 +115,11 @@ A cell is the result of a test. The tests of pyverbs that need no peer are not i
 The verbs of rxe are called through libibverbs 44 (Debian 12). It cannot post FLUSH, which is posted with libibverbs 56.
 
 `)
-	b.WriteString("| test | checks |")
+	columns := []string{"test", "checks"}
 	for _, c := range t.columns {
-		fmt.Fprintf(&b, " %s |", c.heading)
+		columns = append(columns, c.heading)
 	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(t.columns)) + "\n")
+	head(&b, columns...)
 	var notes []string
 	for i, test := range t.tests {
 		mark := ""

@@ -242,11 +242,7 @@ right Q_Key are accepted from any source.
 A cell has the number of cases with the required outcome. rxe gets only the cases that have an effect if they come from the peer.
 
 `)
-	b.WriteString("| sent |")
-	for _, t := range w.targets {
-		fmt.Fprintf(b, " %s |", t)
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(w.targets)) + "\n")
+	head(b, append([]string{"sent"}, w.targets...)...)
 	for _, way := range w.ways {
 		fmt.Fprintf(b, "| %s |", way)
 		for _, t := range w.targets {
