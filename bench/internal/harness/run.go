@@ -140,10 +140,10 @@ func Sum(each []Measure) (all Measure) {
 func run(ctx context.Context, ends [2]*child.Client, specs [2]Spec, measures int, limit time.Duration, ready func()) (m [2]Measure, err error) {
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	both := func(step string, arg, result func(i int) any) error {
+	both := func(step string, args, results [2]any) error {
 		var calls [2]*rpc.Call
 		for i, e := range ends {
-			calls[i] = e.Go(step, arg(i), result(i))
+			calls[i] = e.Go(step, args[i], results[i])
 		}
 		var all error
 		for i, e := range ends {
@@ -153,17 +153,17 @@ func run(ctx context.Context, ends [2]*child.Client, specs [2]Spec, measures int
 		}
 		return all
 	}
-	nothing := func(int) any { return nil }
+	var nothing [2]any
 	defer func() {
 		if !errors.Is(err, child.ErrBroken) {
 			err = errors.Join(err, both("Close", nothing, nothing))
 		}
 	}()
 	var offers [2]json.RawMessage
-	if err := both("Prepare", func(i int) any { return specs[i] }, func(i int) any { return &offers[i] }); err != nil {
+	if err := both("Prepare", [2]any{specs[0], specs[1]}, [2]any{&offers[0], &offers[1]}); err != nil {
 		return m, err
 	}
-	if err := both("Connect", func(i int) any { return offers[1-i] }, nothing); err != nil {
+	if err := both("Connect", [2]any{offers[1], offers[0]}, nothing); err != nil {
 		return m, err
 	}
 	ready()
