@@ -98,8 +98,8 @@ func (c testCase) run(ctx context.Context, b *bed) (res result) {
 	if err != nil && c.onCard() {
 		os.WriteFile(filepath.Join(dir, "counters"), []byte(b.card.counters(ctx)), 0o644)
 	}
-	r.writeLogs()
 	res.log, res.notes = r.transcript(), r.notes
+	os.WriteFile(filepath.Join(dir, "log"), []byte(res.log), 0o644)
 	res.err = err
 	if err == nil && !b.o.keep {
 		os.RemoveAll(dir)
@@ -589,8 +589,4 @@ func (r *caseRun) transcript() string {
 		fmt.Fprintf(&b, "# %s\n", end)
 	}
 	return b.String()
-}
-
-func (r *caseRun) writeLogs() {
-	os.WriteFile(filepath.Join(r.dir, "log"), []byte(r.transcript()), 0o644)
 }

@@ -216,12 +216,8 @@ func (x *xdp) close() error {
 	if x.hook != nil {
 		x.hook.Close()
 	}
-	if x.prog != nil {
-		x.prog.Close()
-	}
-	if x.xsks != nil {
-		x.xsks.Close()
-	}
+	x.prog.Close() // also without a program, and without a map
+	x.xsks.Close()
 	if x.sock != nil {
 		x.sock.Close()
 	}
