@@ -120,26 +120,26 @@ type sides func(suite.Test) (a, b verbs.Node, err error)
 func memSides(seed uint64) sides {
 	return func(test suite.Test) (verbs.Node, verbs.Node, error) {
 		s := ours.NewSwitch()
-		open := func(last byte) suite.Opener {
+		side := func(last byte) suite.Opener {
 			return func(test suite.Test) (verbs.Node, error) {
 				seed++
 				return s.Open(last, lossy(test.Clean, seed))
 			}
 		}
-		return suite.Both(test, open(1), open(2))
+		return suite.Both(test, side(1), side(2))
 	}
 }
 
 // pairSides are devices at both ends of the veth pair, in this process.
 func (s *soak) pairSides(driver string, seed uint64) sides {
 	return func(test suite.Test) (verbs.Node, verbs.Node, error) {
-		open := func(end int) suite.Opener {
+		side := func(end int) suite.Opener {
 			return func(test suite.Test) (verbs.Node, error) {
 				seed++
 				return ours.Open(open(s.pair[end], driver, test.Clean, seed))
 			}
 		}
-		return suite.Both(test, open(near), open(far))
+		return suite.Both(test, side(near), side(far))
 	}
 }
 
