@@ -75,23 +75,6 @@ func (h hostTest) file() string {
 	return path.Base(h.pkg) + ".test"
 }
 
-// tags returns the build tags of the tests.
-func (h hostTest) tags() string {
-	if h.cards {
-		return "roceframes"
-	}
-	return ""
-}
-
-// env is the environment of the tests.
-func (h hostTest) env() []string {
-	env := []string{"ROCE_REQUIRE_NETNS=1", "ROCE_REQUIRE_FEATURES=1"}
-	if h.cards {
-		env = append(env, "ROCE_NETLAB_CARDS="+testCards)
-	}
-	return env
-}
-
 // buildHostTests builds the test programs of the chosen cases and adds them to the files of the guests.
 func (o *options) buildHostTests(ctx context.Context) error {
 	o.files = make(map[string]string)
@@ -100,10 +83,14 @@ func (o *options) buildHostTests(ctx context.Context) error {
 			if o.files[h.program()] != "" {
 				continue
 			}
+			tags := ""
+			if h.cards {
+				tags = "roceframes"
+			}
 			file := filepath.Join(o.out, h.file())
 			o.files[h.program()] = file
 			if err := proc.Build(ctx, "the tests of "+h.pkg, "env", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64",
-				"go", "test", "-C", o.root, "-c", "-trimpath", "-tags", h.tags(), "-ldflags", "-s -w", "-o", file, "./"+h.pkg); err != nil {
+				"go", "test", "-C", o.root, "-c", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", file, "./"+h.pkg); err != nil {
 				return err
 			}
 		}
@@ -132,7 +119,10 @@ func (c hostCase) run(ctx context.Context, b *bed) (r result) {
 }
 
 func (b *bed) runHostTest(ctx context.Context, h hostTest) (string, error) {
-	argv := append([]string{"env"}, h.env()...)
+	argv := []string{"env", "ROCE_REQUIRE_NETNS=1", "ROCE_REQUIRE_FEATURES=1"}
+	if h.cards {
+		argv = append(argv, "ROCE_NETLAB_CARDS="+testCards)
+	}
 	limit := hostLimit
 	if h.cards && b.o.cards.resets {
 		limit = resetsLimit
@@ -142,13 +132,14 @@ func (b *bed) runHostTest(ctx context.Context, h hostTest) (string, error) {
 		return "", err
 	}
 	e, err := p.Wait(ctx)
-	if err != nil {
-		return p.Output(), err
+	switch {
+	case err != nil:
+	case e.OK():
+		err = allRan(p.Output())
+	default:
+		err = fmt.Errorf("%v\n%s", e, complaints(p.Output()))
 	}
-	if !e.OK() {
-		return p.Output(), fmt.Errorf("%v\n%s", e, complaints(p.Output()))
-	}
-	return p.Output(), allRan(p.Output())
+	return p.Output(), err
 }
 
 // allRan returns an error if tests were skipped, or if there were none.
