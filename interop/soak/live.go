@@ -130,13 +130,11 @@ func (s *soak) messages(ctx context.Context, d *roce.Device) error {
 		}
 		failed := make(chan error, 1)
 		go func() {
-			for _, sent := range all {
-				if err := c.Send(ctx, sent); err != nil {
-					failed <- err
-					return
-				}
+			var err error
+			for i := 0; i < len(all) && err == nil; i++ {
+				err = c.Send(ctx, all[i])
 			}
-			failed <- nil
+			failed <- err
 		}()
 		room := make([]byte, c.MaxRecv())
 		for i, sent := range all {
