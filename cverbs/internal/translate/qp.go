@@ -51,13 +51,14 @@ func QPAttr(dst *abi.QPAttr, a *roce.Attr) {
 	*dst = abi.QPAttr{
 		State: uint32(a.State), CurState: uint32(a.State), PathMTU: uint32(a.PathMTU), PathMigState: uint32(a.PathMigState),
 		QKey: uint32(a.QKey), RQPSN: uint32(a.RQPSN), SQPSN: uint32(a.SQPSN), DestQPN: uint32(a.DestQPN), Access: uint32(a.Access),
-		PKeyIndex: a.PKeyIndex, AltPKeyIndex: a.AltPKeyIndex, SQDNotify: flag(a.SQDNotify), SQDraining: flag(a.SQDraining),
+		PKeyIndex: a.PKeyIndex, AltPKeyIndex: a.AltPKeyIndex, SQDNotify: Flag(a.SQDNotify), SQDraining: Flag(a.SQDraining),
 		MaxRdAtomic: a.MaxRdAtomic, MaxDestRdAtomic: a.MaxDestRdAtomic, MinRNRTimer: uint8(a.MinRNRTimer), Port: a.Port,
 		Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, AltPort: a.AltPort, AltTimeout: a.AltTimeout,
 	}
 }
 
-func flag(b bool) uint8 {
+// Flag returns a truth value as C has it.
+func Flag(b bool) uint8 {
 	if b {
 		return 1
 	}

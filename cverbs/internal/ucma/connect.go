@@ -17,29 +17,17 @@ import (
 
 // Listen takes requests, at most backlog at once; 0 and less: the kernel's default.
 func (m *Manager) Listen(h abi.Handle, backlog int32) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Listen(int(max(backlog, 0)))
+	return m.with(h, func(id *identifier) error { return id.Listen(int(max(backlog, 0))) })
 }
 
 // Connect requests a connection from a peer, or the address of its UD queue pair.
 func (m *Manager) Connect(h abi.Handle, p *abi.CMParam) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Connect(context.Background(), param(p))
+	return m.with(h, func(id *identifier) error { return id.Connect(context.Background(), param(p)) })
 }
 
 // Accept accepts a request with a queue pair that is ready.
 func (m *Manager) Accept(h abi.Handle, p *abi.CMParam) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Accept(context.Background(), param(p))
+	return m.with(h, func(id *identifier) error { return id.Accept(context.Background(), param(p)) })
 }
 
 // param returns the parameters of a connection.
@@ -67,42 +55,26 @@ func private(p *byte, n uint32) []byte {
 
 // Reject refuses a request, or a peer's answer.
 func (m *Manager) Reject(h abi.Handle, reason uint32, data *byte, n uint32) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
+	r := cm.RejectReason(reason)
+	if r != cm.RejectConsumer && r != cm.RejectVendorOption {
+		return syscall.EINVAL
 	}
-	switch r := cm.RejectReason(reason); r {
-	case cm.RejectConsumer, cm.RejectVendorOption:
-		return id.RejectFor(r, private(data, n))
-	}
-	return syscall.EINVAL
+	return m.with(h, func(id *identifier) error { return id.RejectFor(r, private(data, n)) })
 }
 
 // Establish tells the peer that the queue pair is ready, after CONNECT_RESPONSE.
 func (m *Manager) Establish(h abi.Handle) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Establish(context.Background())
+	return m.with(h, func(id *identifier) error { return id.Establish(context.Background()) })
 }
 
 // Notify passes an asynchronous event of the queue pair that the program has seen.
 func (m *Manager) Notify(h abi.Handle, event uint32) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Notify(roce.EventType(min(event, 0xFF)))
+	return m.with(h, func(id *identifier) error { return id.Notify(roce.EventType(min(event, 0xFF))) })
 }
 
 // Disconnect ends a connection. The program has moved the queue pair to ERR.
 func (m *Manager) Disconnect(h abi.Handle) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Disconnect(context.Background())
+	return m.with(h, func(id *identifier) error { return id.Disconnect(context.Background()) })
 }
 
 // patience is the RNR timer of the queue pairs of programs: the pause before the peer repeats a message that
@@ -140,18 +112,12 @@ func fillAV(d *roce.Device, av *roce.AH, out *abi.AHAttr) {
 
 // Join joins a multicast group. The program attaches the queue pair when MULTICAST_JOIN comes.
 func (m *Manager) Join(h abi.Handle, group *abi.CMAddr, sendOnly bool, cookie uint64) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.JoinMulticast(context.Background(), group.AddrPort().Addr(), &rdmacm.JoinConfig{SendOnly: sendOnly, Context: cookie})
+	return m.with(h, func(id *identifier) error {
+		return id.JoinMulticast(context.Background(), group.AddrPort().Addr(), &rdmacm.JoinConfig{SendOnly: sendOnly, Context: cookie})
+	})
 }
 
 // Leave leaves a group, or stops joining it.
 func (m *Manager) Leave(h abi.Handle, group *abi.CMAddr) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.LeaveMulticast(group.AddrPort().Addr())
+	return m.with(h, func(id *identifier) error { return id.LeaveMulticast(group.AddrPort().Addr()) })
 }

@@ -94,14 +94,7 @@ func fill(out *abi.CMEvent, ev *rdmacm.Event) {
 		c := ev.Conn
 		private = c.PrivateData
 		out.QPN, out.ResponderResources, out.InitiatorDepth = uint32(c.QPN), uint8(c.ResponderResources), uint8(c.InitiatorDepth)
-		out.FlowControl, out.RetryCount, out.RNRRetryCount, out.SRQ = flag(c.FlowControl), uint8(c.RetryCount), uint8(c.RNRRetryCount), flag(c.SRQ)
+		out.FlowControl, out.RetryCount, out.RNRRetryCount, out.SRQ = translate.Flag(c.FlowControl), uint8(c.RetryCount), uint8(c.RNRRetryCount), translate.Flag(c.SRQ)
 	}
 	out.PrivateLen = uint8(copy(out.PrivateData[:], private))
-}
-
-func flag(b bool) uint8 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -27,8 +27,7 @@ const packetLifeTime = 16
 
 func (m *Manager) enter(id *identifier) (err error) {
 	id.life.Store(packetLifeTime)
-	id.handle, err = m.objects.Add(id)
-	if err != nil {
+	if id.handle, err = m.objects.Add(id); err != nil {
 		return syscall.ENOMEM
 	}
 	return nil
@@ -160,29 +159,21 @@ func (m *Manager) SetOption(h abi.Handle, option, value uint32) error {
 
 // BindAddr gives an identifier an address.
 func (m *Manager) BindAddr(h abi.Handle, addr *abi.CMAddr) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.Bind(addr.AddrPort())
+	return m.with(h, func(id *identifier) error { return id.Bind(addr.AddrPort()) })
 }
 
 // ResolveAddr resolves the address of a peer. src may be nil.
 func (m *Manager) ResolveAddr(h abi.Handle, src, dst *abi.CMAddr, timeoutMS int32) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.ResolveAddr(context.Background(), src.AddrPort(), dst.AddrPort(), milliseconds(timeoutMS))
+	return m.with(h, func(id *identifier) error {
+		return id.ResolveAddr(context.Background(), src.AddrPort(), dst.AddrPort(), milliseconds(timeoutMS))
+	})
 }
 
 // ResolveRoute makes an identifier ready to connect.
 func (m *Manager) ResolveRoute(h abi.Handle, timeoutMS int32) error {
-	id, err := find[*identifier](m, h)
-	if err != nil {
-		return err
-	}
-	return id.ResolveRoute(context.Background(), milliseconds(timeoutMS))
+	return m.with(h, func(id *identifier) error {
+		return id.ResolveRoute(context.Background(), milliseconds(timeoutMS))
+	})
 }
 
 // milliseconds converts a timeout, to at least one millisecond: 0 has another meaning in package rdmacm.

@@ -81,3 +81,12 @@ func find[T any](m *Manager, h abi.Handle) (T, error) {
 	}
 	return object, nil
 }
+
+// with calls f with the identifier of a handle, and returns its error. EINVAL: the handle has none.
+func (m *Manager) with(h abi.Handle, f func(*identifier) error) error {
+	id, err := find[*identifier](m, h)
+	if err != nil {
+		return err
+	}
+	return f(id)
+}
