@@ -22,11 +22,11 @@ func PostCollected() {
 
 // pinned are the structures that the library has pointers to. They stay for ever, since the library does not say when it has read
 // one for the last time: a cache line for each shard each time that the program opens a device.
-var pinned struct {
+var pinned = struct {
 	sync.Mutex
 	runtime.Pinner
 	all map[*roce.Collecting]bool
-}
+}{all: make(map[*roce.Collecting]bool)}
 
 // Collecting returns the structure of a completion queue's shard for the library, nil if it may not collect, and
 // the time on its clock.
@@ -41,9 +41,6 @@ func Collecting(cq abi.Handle) (in *roce.Collecting, now time.Duration) {
 	pinned.Lock()
 	defer pinned.Unlock()
 	if !pinned.all[in] {
-		if pinned.all == nil {
-			pinned.all = make(map[*roce.Collecting]bool)
-		}
 		pinned.all[in] = true
 		pinned.Pin(in)
 	}

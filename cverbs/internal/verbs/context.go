@@ -33,7 +33,7 @@ const maxEvents = 4096
 
 // Open opens a device (ibv_open_device).
 func Open(name string, fd int) (abi.Handle, error) {
-	d, c := deviceNamed(name), &Context{fd: fd}
+	d, c := deviceNamed(name), &Context{fd: fd, owned: owned{objects: make(map[abi.Handle]object)}}
 	if err := d.enter(c); err != nil {
 		return 0, err
 	}
@@ -47,10 +47,7 @@ func Open(name string, fd int) (abi.Handle, error) {
 // Close closes a context with its remaining objects (ibv_close_device).
 func Close(h abi.Handle) error {
 	c, err := find[*Context](h)
-	if err != nil {
-		return err
-	}
-	if !handles.Free(h) {
+	if err != nil || !handles.Free(h) {
 		return syscall.EINVAL
 	}
 	c.mu.Lock()

@@ -28,10 +28,10 @@ type device struct {
 }
 
 // known are the devices that a program has opened, by name.
-var known struct {
+var known = struct {
 	sync.Mutex
 	devices map[string]*device
-}
+}{devices: make(map[string]*device)}
 
 // Devices fills in up to len(list) entries and returns the number of devices.
 func Devices(list []abi.DeviceInfo) (int, error) {
@@ -52,12 +52,9 @@ func Devices(list []abi.DeviceInfo) (int, error) {
 func deviceNamed(name string) *device {
 	known.Lock()
 	defer known.Unlock()
-	if known.devices == nil {
-		known.devices = make(map[string]*device)
-	}
 	d := known.devices[name]
 	if d == nil {
-		d = &device{name: name}
+		d = &device{name: name, domains: make(domains)}
 		known.devices[name] = d
 	}
 	return d

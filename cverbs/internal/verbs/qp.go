@@ -274,18 +274,18 @@ func (q *queuePair) given(path *roce.AHAttr) (out abi.AHAttr) {
 
 // AttachMcast is ibv_attach_mcast.
 func AttachMcast(qp abi.Handle, gid *[16]byte) error {
-	q, err := find[*queuePair](qp)
-	if err != nil {
-		return err
-	}
-	return q.qp.AttachMulticast(*gid)
+	return multicast(qp, gid, (*roce.QP).AttachMulticast)
 }
 
 // DetachMcast is ibv_detach_mcast.
 func DetachMcast(qp abi.Handle, gid *[16]byte) error {
+	return multicast(qp, gid, (*roce.QP).DetachMulticast)
+}
+
+func multicast(qp abi.Handle, gid *[16]byte, f func(*roce.QP, roce.GID) error) error {
 	q, err := find[*queuePair](qp)
 	if err != nil {
 		return err
 	}
-	return q.qp.DetachMulticast(*gid)
+	return f(q.qp, *gid)
 }

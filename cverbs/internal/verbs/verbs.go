@@ -90,9 +90,6 @@ func (o *owned) add(obj object) (abi.Handle, error) {
 		handles.Free(h)
 		return 0, syscall.EINVAL
 	}
-	if o.objects == nil {
-		o.objects = make(map[abi.Handle]object)
-	}
 	o.objects[h] = obj
 	return h, nil
 }

@@ -92,9 +92,6 @@ func (d *device) openDomain(dev *roce.Device, file *inode, oflags int) (*sharedD
 	}
 	s := &sharedDomain{xrcd: x, file: file, users: 1}
 	if file != nil {
-		if d.domains == nil {
-			d.domains = make(domains)
-		}
 		d.domains[*file] = s
 	}
 	return s, nil
