@@ -273,7 +273,7 @@ func (a *Sockets) Addr(h abi.Handle) (abi.CMAddr, error) {
 	case s.id != nil && s.id.LocalAddr().IsValid():
 		addr = s.id.LocalAddr()
 	}
-	return s.outside(addr), nil
+	return outsideAddr(addr, s.v6), nil
 }
 
 // Peer is rgetpeername.
@@ -287,13 +287,5 @@ func (a *Sockets) Peer(h abi.Handle) (abi.CMAddr, error) {
 	if s.conn == nil {
 		return abi.CMAddr{}, syscall.ENOTCONN
 	}
-	return s.outside(s.conn.RemoteAddr().(rsocket.Addr).AddrPort), nil
-}
-
-// outside returns an address as a program sees it: an IPv6 socket has only IPv6 addresses.
-func (s *socket) outside(a netip.AddrPort) abi.CMAddr {
-	if s.v6 {
-		a = netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
-	}
-	return abi.AddrOf(a)
+	return outsideAddr(s.conn.RemoteAddr().(rsocket.Addr).AddrPort, s.v6), nil
 }

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goroce/roce/cverbs/internal/abi"
-	"github.com/goroce/roce/cverbs/internal/handle"
+	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/rdmacm"
 )
 
 // Datagrams are the datagram rsockets of a process. Make them with [NewDatagrams]. Any goroutine may call the
 // methods. Except for Close, they do not wait for a peer.
 type Datagrams struct {
-	host    func() (*rdmacm.Host, error)
-	objects handle.Table
+	host func() (*rdmacm.Host, error)
+	table[*datagram]
 }
 
 // NewDatagrams returns the datagram rsockets of a process. host opens its devices, once.
@@ -39,12 +39,7 @@ func (a *Datagrams) Create(v6 bool, in, out, udp int) (abi.Handle, error) {
 	if err != nil {
 		return 0, failure(err)
 	}
-	h, err := a.objects.Add(s)
-	if err != nil {
-		s.close()
-		return 0, syscall.ENOMEM
-	}
-	return h, nil
+	return a.enter(s)
 }
 
 // Connect is rconnect, before the caller connects the UDP socket. It makes the queue pair at the address that the UDP
@@ -113,8 +108,7 @@ func (a *Datagrams) Shutdown(h abi.Handle, how int) error {
 	defer s.mu.Unlock()
 	s.readShut = s.readShut || how != shutWrite
 	s.writeShut = s.writeShut || how != shutRead
-	s.in.set()
-	s.out.set()
+	s.wake()
 	if !s.connected.IsValid() {
 		return syscall.ENOTCONN
 	}
@@ -127,42 +121,20 @@ func (a *Datagrams) Ready(h abi.Handle, want uint32) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	want |= pollErr | pollHup
-	if events := s.events(false) & want; events != 0 {
-		return int(events), nil
-	}
-	eachSignal(want, &s.in, &s.out, (*signal).clear)
-	events := s.events(true) & want
-	if events != 0 {
-		eachSignal(want, &s.in, &s.out, (*signal).set)
-	}
-	return int(events), nil
+	return s.ready(want, s.events), nil
 }
 
 // Close is rclose. It waits a moment until sent datagrams have left. When it returns, the descriptors are readable,
 // and the socket does not touch them any more.
 func (a *Datagrams) Close(h abi.Handle) error {
-	s, err := a.find(h)
-	if err != nil || !a.objects.Free(h) {
-		return syscall.EBADF
-	}
-	s.close()
-	return nil
-}
-
-func (a *Datagrams) find(h abi.Handle) (*datagram, error) {
-	s, ok := handle.Get[*datagram](&a.objects, h)
-	if !ok {
-		return nil, syscall.EBADF
-	}
-	return s, nil
+	return a.end(h)
 }
 
 // datagram is a datagram rsocket.
 type datagram struct {
-	host    *rdmacm.Host
-	v6      bool
-	in, out signal
+	host *rdmacm.Host
+	v6   bool
+	signals
 	udp     *udpSocket
 	now     func() time.Time
 	ctx     context.Context // ended by close
@@ -173,13 +145,12 @@ type datagram struct {
 	closed              bool
 	readShut, writeShut bool
 	options             datagramOptions
-	failed              error          // the pending error, which one call returns
+	pending                            // one call returns it
 	connected           netip.AddrPort // the peer of Connect
 	peers               peers
 	resolving           int // peers whose address handle is being made
 	pairs               []*pair
-	inbox               []arrived // from first on
-	first               int
+	inbox               fifo.Queue[arrived]
 	taken               int   // datagrams that the program has taken since the queue pairs were polled
 	copied              int   // entries of the inbox that came over UDP
 	drops               int64 // datagrams that were dropped: invalid ones, and ones over UDP without room; the device counts the others
@@ -199,7 +170,7 @@ func newDatagram(host *rdmacm.Host, v6 bool, in, out, udp int) (*datagram, error
 	if err != nil {
 		return nil, err
 	}
-	s := &datagram{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, udp: u, now: time.Now,
+	s := &datagram{host: host, v6: v6, signals: newSignals(in, out), udp: u, now: time.Now,
 		options: defaultDatagramOptions(), peers: newPeers()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.running.Go(s.serve)
@@ -247,12 +218,6 @@ func (s *datagram) send(p []byte, to netip.AddrPort) (int, error) {
 	return peer.pair.send(p, peer)
 }
 
-// takeError returns the pending error and forgets it. The caller has locked the socket.
-func (s *datagram) takeError() (err error) {
-	err, s.failed = s.failed, nil
-	return err
-}
-
 // recv takes the oldest datagram.
 func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error) {
 	s.mu.Lock()
@@ -268,7 +233,7 @@ func (s *datagram) recv(p []byte, peek bool) (n int, from abi.CMAddr, err error)
 	default:
 		return 0, from, syscall.EAGAIN
 	}
-	oldest := &s.inbox[s.first]
+	oldest := s.inbox.At(0)
 	copy(p, oldest.data)
 	n, from = len(oldest.data), outsideAddr(oldest.from, s.v6)
 	if !peek {
@@ -285,39 +250,25 @@ const pollEvery = 32
 // arrivals reports whether the inbox has a datagram. If it has none, all queue pairs will signal the next one. The
 // caller has locked the socket.
 func (s *datagram) arrivals() bool {
-	if len(s.inbox) > s.first && s.taken < pollEvery {
+	if s.inbox.Len() > 0 && s.taken < pollEvery {
 		return true
 	}
 	s.taken = 0
 	for _, q := range s.pairs {
 		s.poll(q)
 	}
-	for i := 0; i < len(s.pairs) && len(s.inbox) == s.first; i++ {
+	for i := 0; i < len(s.pairs) && s.inbox.Len() == 0; i++ {
 		if s.pairs[i].arm() {
 			s.poll(s.pairs[i])
 		}
 	}
-	return len(s.inbox) > s.first
-}
-
-// put appends a datagram to the inbox. The caller has locked the socket.
-func (s *datagram) put(a arrived) {
-	if s.first > len(s.inbox)/2 { // otherwise an inbox that is never empty would grow with each datagram
-		n := copy(s.inbox, s.inbox[s.first:])
-		clear(s.inbox[n:])
-		s.inbox, s.first = s.inbox[:n], 0
-	}
-	s.inbox = append(s.inbox, a)
+	return s.inbox.Len() > 0
 }
 
 // drop removes the oldest datagram from the inbox. The caller has locked the socket.
 func (s *datagram) drop() {
-	oldest := s.inbox[s.first]
-	s.inbox[s.first] = arrived{}
+	oldest, _ := s.inbox.Pop()
 	s.taken++
-	if s.first++; s.first == len(s.inbox) {
-		s.inbox, s.first = s.inbox[:0], 0
-	}
 	if oldest.pair == nil {
 		s.copied--
 		return
@@ -357,8 +308,8 @@ func (s *datagram) events(arm bool) (e uint32) {
 	return e
 }
 
-// close ends the socket.
-func (s *datagram) close() {
+// close ends the socket. It returns nil.
+func (s *datagram) close() error {
 	s.mu.Lock()
 	s.closed = true
 	pairs := s.pairs
@@ -370,6 +321,6 @@ func (s *datagram) close() {
 		s.drain(q)
 		q.close()
 	}
-	s.in.close()
-	s.out.close()
+	s.signals.close()
+	return nil
 }

@@ -31,7 +31,7 @@ func TestDatagramInboxIsBounded(t *testing.T) {
 		b.strange("x")
 		want(t, "Recv", second(b.Recv(b.h, nil, false)), nil)
 	}
-	if room := cap(b.state().inbox); room > defaultDepth {
+	if room := b.state().inbox.Cap(); room > defaultDepth {
 		t.Errorf("after %d datagrams the inbox of one datagram has room for %d", taken, room)
 	}
 }

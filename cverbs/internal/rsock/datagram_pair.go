@@ -53,10 +53,7 @@ func (s *datagram) pairAt(local netip.AddrPort) (*pair, error) {
 	gid := bth.GIDFrom(local.Addr().WithZone(""))
 	for _, d := range s.host.Devices() {
 		if i := slices.Index(d.GIDs(), gid); i >= 0 {
-			q, err := newPair(d, local, i, &s.options, func() {
-				s.in.set()
-				s.out.set()
-			})
+			q, err := newPair(d, local, i, &s.options, s.wake)
 			if err != nil {
 				return nil, err
 			}
@@ -205,7 +202,7 @@ func (s *datagram) complete(q *pair, wc *roce.WC) {
 	if p := s.peers.known[from]; p != nil && p.qpn == wc.SrcQPN {
 		p.heard = true
 	}
-	s.put(arrived{pair: q, slot: slot, data: message[length:], from: from})
+	*s.inbox.Push() = arrived{pair: q, slot: slot, data: message[length:], from: from}
 }
 
 // drain waits a moment until sent datagrams have left.

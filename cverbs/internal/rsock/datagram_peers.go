@@ -109,8 +109,7 @@ func (s *datagram) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = err
-	s.in.set()
-	s.out.set()
+	s.wake()
 }
 
 // datagram handles a UDP datagram: it answers data, learns the peer's queue pair and delivers the data.
@@ -145,7 +144,7 @@ func (s *datagram) deliver(data []byte, from netip.AddrPort) {
 		s.drops++
 		return
 	}
-	s.put(arrived{data: slices.Clone(data), from: from})
+	*s.inbox.Push() = arrived{data: slices.Clone(data), from: from}
 	s.copied++
 	s.in.set()
 }

@@ -159,7 +159,7 @@ func (s *dg) overUDP() bool {
 			d := s.state()
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			return d.inbox[d.first].pair == nil
+			return d.inbox.At(0).pair == nil
 		}
 		(&rs{t: s.t}).wait(s.in)
 	}

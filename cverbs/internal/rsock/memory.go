@@ -42,9 +42,6 @@ func (a *Sockets) Map(h abi.Handle, p unsafe.Pointer, length uint64, write bool,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.maps == nil {
-		s.maps = make(maps)
-	}
 	s.maps[p] = m
 	return offset, nil
 }

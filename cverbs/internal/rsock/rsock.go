@@ -36,8 +36,8 @@ import (
 
 // Sockets are the stream rsockets of a process. Make them with [New]. Any goroutine may call the methods.
 type Sockets struct {
-	host    func() (*rdmacm.Host, error)
-	objects handle.Table
+	host func() (*rdmacm.Host, error)
+	table[*socket]
 }
 
 // New returns the stream rsockets of a process. host opens its devices, once.
@@ -57,8 +57,18 @@ func (a *Sockets) Create(v6 bool, in, out int) (abi.Handle, error) {
 	return a.enter(newSocket(host, v6, in, out))
 }
 
-func (a *Sockets) enter(s *socket) (abi.Handle, error) {
-	h, err := a.objects.Add(s)
+// Close is rclose. It waits until the peer has the written data, at most ten seconds. When it returns, the
+// descriptors are readable, and the socket does not touch them any more.
+func (a *Sockets) Close(h abi.Handle) error {
+	return a.end(h)
+}
+
+// table has all sockets of a kind by their handles.
+type table[S interface{ close() error }] struct{ objects handle.Table }
+
+// enter gives a new socket a handle. If that fails, it closes the socket.
+func (t *table[S]) enter(s S) (abi.Handle, error) {
+	h, err := t.objects.Add(s)
 	if err != nil {
 		s.close()
 		return 0, syscall.ENOMEM
@@ -66,22 +76,21 @@ func (a *Sockets) enter(s *socket) (abi.Handle, error) {
 	return h, nil
 }
 
-// Close is rclose. It waits until the peer has the written data, at most ten seconds. When it returns, the
-// descriptors are readable, and the socket does not touch them any more.
-func (a *Sockets) Close(h abi.Handle) error {
-	s, err := a.find(h)
-	if err != nil || !a.objects.Free(h) {
+func (t *table[S]) find(h abi.Handle) (S, error) {
+	s, ok := handle.Get[S](&t.objects, h)
+	if !ok {
+		return s, syscall.EBADF
+	}
+	return s, nil
+}
+
+// end frees a handle and closes its socket.
+func (t *table[S]) end(h abi.Handle) error {
+	s, err := t.find(h)
+	if err != nil || !t.objects.Free(h) {
 		return syscall.EBADF
 	}
 	return failure(s.close())
-}
-
-func (a *Sockets) find(h abi.Handle) (*socket, error) {
-	s, ok := handle.Get[*socket](&a.objects, h)
-	if !ok {
-		return nil, syscall.EBADF
-	}
-	return s, nil
 }
 
 // failure returns the errno of an error.

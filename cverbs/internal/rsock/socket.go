@@ -24,16 +24,16 @@ const (
 
 // socket is an rsocket.
 type socket struct {
-	host    *rdmacm.Host
-	v6      bool
-	in, out signal
+	host *rdmacm.Host
+	v6   bool
+	signals
 
 	mu      sync.Mutex // guards the fields below
 	state   state
 	id      *rdmacm.ID // has the address and port of a bound socket
 	bound   netip.AddrPort
 	options options
-	failed  error // SO_ERROR
+	pending
 
 	listeners []*rsocket.Listener
 	accepted  chan *rsocket.Conn // streams that wait for raccept
@@ -45,7 +45,7 @@ type socket struct {
 }
 
 func newSocket(host *rdmacm.Host, v6 bool, in, out int) *socket {
-	return &socket{host: host, v6: v6, in: signal{fd: in}, out: signal{fd: out}, options: defaults(), stop: func() {}}
+	return &socket{host: host, v6: v6, signals: newSignals(in, out), options: defaults(), stop: func() {}, maps: make(maps)}
 }
 
 // attach gives the socket its stream. Called with the socket locked, or before other goroutines know it.
@@ -54,12 +54,6 @@ func (s *socket) attach(c *rsocket.Conn) {
 	s.options.keepAlive(c)
 	c.Watch(s.in.set, s.out.set)
 	s.wake()
-}
-
-// wake makes all waiting threads try again.
-func (s *socket) wake() {
-	s.in.set()
-	s.out.set()
 }
 
 // stream returns the stream. EAGAIN: there is none yet. Otherwise it returns the error of a failed connect, or
@@ -81,9 +75,12 @@ func (s *socket) stream() (*rsocket.Conn, error) {
 	return nil, syscall.ENOTCONN
 }
 
-// takeError returns the pending error and forgets it. Called with the socket locked.
-func (s *socket) takeError() (err error) {
-	err, s.failed = s.failed, nil
+// pending is the pending error of a socket, SO_ERROR. The lock of the socket guards it.
+type pending struct{ failed error }
+
+// takeError returns the pending error and forgets it.
+func (p *pending) takeError() (err error) {
+	err, p.failed = p.failed, nil
 	return err
 }
 
@@ -104,8 +101,7 @@ func (s *socket) close() (err error) {
 	if id != nil {
 		id.Destroy()
 	}
-	s.in.close()
-	s.out.close()
+	s.signals.close()
 	return err
 }
 
@@ -121,14 +117,6 @@ func discard(accepted chan *rsocket.Conn) {
 	}
 }
 
-// Events of poll(2), which Ready returns.
-const (
-	pollIn  = 0x1
-	pollOut = 0x4
-	pollErr = 0x8
-	pollHup = 0x10
-)
-
 // Ready returns the events of poll(2) in want that a socket has, and POLLERR and POLLHUP. The descriptors of
 // missing events are unreadable.
 func (a *Sockets) Ready(h abi.Handle, want uint32) (int, error) {
@@ -136,29 +124,11 @@ func (a *Sockets) Ready(h abi.Handle, want uint32) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	want |= pollErr | pollHup
-	if events := s.events() & want; events != 0 {
-		return int(events), nil
-	}
-	eachSignal(want, &s.in, &s.out, (*signal).clear)
-	events := s.events() & want
-	if events != 0 {
-		eachSignal(want, &s.in, &s.out, (*signal).set)
-	}
-	return int(events), nil
+	return s.ready(want, s.events), nil
 }
 
-// eachSignal calls f for the signals of events.
-func eachSignal(events uint32, in, out *signal, f func(*signal)) {
-	if events&pollIn != 0 {
-		f(in)
-	}
-	if events&pollOut != 0 {
-		f(out)
-	}
-}
-
-func (s *socket) events() (e uint32) {
+// events returns the events of poll(2). The stream and the listener signal missing ones by themselves.
+func (s *socket) events(bool) (e uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch s.state {
