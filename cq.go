@@ -181,16 +181,15 @@ func (c *CQ) Poll(wcs []WC) int {
 
 // look does the pending work of the device, because the queue is empty.
 func (c *CQ) look() {
-	switch {
-	case c.dev.nic.Polled():
-		c.shard.Poll(c.q)
-		for i := range c.dev.nic.Shards() {
-			if s := c.dev.nic.Shard(i); s != c.shard { // it may have packets for us, but another goroutine may hold its lock
-				s.TryProgress()
-			}
-		}
-	default:
+	if !c.dev.nic.Polled() {
 		c.shard.PollEmpty(c.q)
+		return
+	}
+	c.shard.Poll(c.q)
+	for i := range c.dev.nic.Shards() {
+		if s := c.dev.nic.Shard(i); s != c.shard { // it may have packets for us, but another goroutine may hold its lock
+			s.TryProgress()
+		}
 	}
 }
 
@@ -250,20 +249,16 @@ func (c *CQ) Next(ctx context.Context) (WC, error) {
 // Close destroys the queue (ibv_destroy_cq) and drops its pending events. It
 // fails with EBUSY while queue pairs use it.
 func (c *CQ) Close() error {
-	c.dev.nic.Lock()
-	defer c.dev.nic.Unlock()
-	if c.closed {
-		return ErrClosed
-	}
-	if err := c.q.Close(); err != nil {
-		return err
-	}
-	c.closed = true
-	close(c.done)
-	c.channel.release(c)
-	c.dev.events.drop(func(e *Event) bool { return e.CQ == c })
-	c.dev.nic.Nudge()
-	return nil
+	return c.dev.closeOnce(&c.closed, func() error {
+		if err := c.q.Close(); err != nil {
+			return err
+		}
+		close(c.done)
+		c.channel.release(c)
+		c.dev.events.drop(func(e *Event) bool { return e.CQ == c })
+		c.dev.nic.Nudge()
+		return nil
+	})
 }
 
 // SetIgnoreOverrun changes CQConfig.IgnoreOverrun (ibv_exp_modify_cq with

@@ -268,6 +268,19 @@ func (d *Device) Close() error {
 	return err
 }
 
+// closeOnce closes an object of the device, with the device locked: it calls end, and sets the mark of the object unless end
+// fails. It returns ErrClosed if the mark is set already.
+func (d *Device) closeOnce(closed *bool, end func() error) error {
+	d.nic.Lock()
+	defer d.nic.Unlock()
+	if *closed {
+		return ErrClosed
+	}
+	err := end()
+	*closed = err == nil
+	return err
+}
+
 // RandomPSN returns a first PSN that a stranger cannot guess.
 func (d *Device) RandomPSN() PSN { return PSN(d.rand()) & bth.PSNMask }
 

@@ -57,13 +57,6 @@ func (p *PD) allocFastReg(c FastRegConfig) (*FastMR, error) {
 	return &FastMR{postedRegion: postedRegion{region{dev: p.dev, mr: m}}}, nil
 }
 
-func (m *FastMR) base() *region {
-	if m == nil {
-		return nil
-	}
-	return &m.region
-}
-
 // Map assigns memory to the region for the next registration: the pieces in
 // sequence, at the address of the first byte (ib_map_mr_sg). It does not
 // change a current registration. A registration without a new Map has the
@@ -167,7 +160,7 @@ func (p *PD) NewFastRegPool(n int, c FastRegConfig) (*FastRegPool, error) {
 		m, err := p.allocFastReg(c)
 		if err != nil {
 			for _, m := range f.regs {
-				m.closeLocked()
+				m.mr.Deregister()
 			}
 			return nil, err
 		}
@@ -277,7 +270,8 @@ func (f *FastRegPool) Close() error {
 		}
 	}
 	for _, m := range f.regs {
-		m.closeLocked()
+		m.mr.Deregister()
+		m.closed = true
 	}
 	f.close = true
 	close(f.done)

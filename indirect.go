@@ -21,13 +21,6 @@ import (
 // that were mapped or posted last.
 type IndirectMR struct{ postedRegion }
 
-func (m *IndirectMR) base() *region {
-	if m == nil {
-		return nil
-	}
-	return &m.region
-}
-
 // Part is a part of a region: Length bytes from Offset.
 type Part struct {
 	MR     Region
@@ -64,7 +57,7 @@ func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
 		m.mr.Posted(key, access, nil)
 	}
 	if err != nil {
-		m.closeLocked()
+		m.mr.Deregister()
 		return nil, err
 	}
 	return m, nil

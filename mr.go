@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"reflect"
 	"sync/atomic"
 	"syscall"
 
@@ -28,18 +29,7 @@ func (p *PD) Device() *Device { return p.dev }
 
 // Close frees the domain (ibv_dealloc_pd). It fails with EBUSY while the
 // domain has memory regions, windows, queue pairs or shared receive queues.
-func (p *PD) Close() error {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	if p.closed {
-		return ErrClosed
-	}
-	if err := p.pd.Dealloc(); err != nil {
-		return err
-	}
-	p.closed = true
-	return nil
-}
+func (p *PD) Close() error { return p.dev.closeOnce(&p.closed, p.pd.Dealloc) }
 
 // autoPD is a domain that a connection made: its Close never fails.
 type autoPD struct{ *PD }
@@ -65,7 +55,7 @@ type Region interface {
 	SGE(off, n int) SGE // element of n bytes from offset off
 	Flushes() uint64    // number of FLUSHes that peers have executed on the region
 	Close() error       // deregisters it
-	base() *region      // nil for a nil pointer
+	base() *region
 }
 
 // region is the common part of regions of all kinds.
@@ -75,9 +65,11 @@ type region struct {
 	closed bool // guarded by the device
 }
 
-// baseOf returns the common part of a region of any kind, or nil for nil.
+func (m *region) base() *region { return m }
+
+// baseOf returns the common part of a region of any kind, or nil for nil and for a nil pointer.
 func baseOf(r Region) *region {
-	if r == nil {
+	if r == nil || reflect.ValueOf(r).IsNil() {
 		return nil
 	}
 	return r.base()
@@ -96,13 +88,6 @@ type MR struct {
 type memory struct {
 	b       []byte
 	watched bool
-}
-
-func (m *MR) base() *region {
-	if m == nil {
-		return nil
-	}
-	return &m.region
 }
 
 // RegMR registers memory (ibv_reg_mr). The caller still owns buf; with
@@ -185,49 +170,27 @@ func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
 // It fails with EBUSY while memory windows are bound to the region, or while
 // it is part of an indirect region.
 func (m *MR) Close() error {
-	err := m.close()
+	err := m.dev.closeOnce(&m.closed, func() error {
+		err := m.mr.Deregister()
+		if err == nil && m.free != nil {
+			m.mem.Store(&memory{})
+			m.free()
+		}
+		return err
+	})
 	if err == nil && m.conn != nil {
 		m.conn.forget(m)
 	}
 	return err
 }
 
-func (m *MR) close() error {
-	m.dev.nic.Lock()
-	defer m.dev.nic.Unlock()
-	if err := m.closeLocked(); err != nil {
-		return err
-	}
-	if m.free != nil {
-		m.mem.Store(&memory{})
-		m.free()
-	}
-	return nil
-}
-
 // Bytes returns the registered memory. Memory of the device ([PD.AllocMR]) is
 // not valid after the region is closed.
 func (m *MR) Bytes() []byte { return m.mem.Load().b }
 
-// closeLocked deregisters a region with the device locked.
-func (m *region) closeLocked() error {
-	if m.closed {
-		return ErrClosed
-	}
-	if err := m.mr.Deregister(); err != nil {
-		return err
-	}
-	m.closed = true
-	return nil
-}
-
 // Close deregisters the region (ibv_dereg_mr), also one that a work request has
 // registered. See [MR.Close].
-func (m *region) Close() error {
-	m.dev.nic.Lock()
-	defer m.dev.nic.Unlock()
-	return m.closeLocked()
-}
+func (m *region) Close() error { return m.dev.closeOnce(&m.closed, m.mr.Deregister) }
 
 // Addr returns the address of the first byte, for work requests.
 func (m *region) Addr() uint64 { return m.mr.Addr() }
@@ -394,13 +357,6 @@ func (m *MR) WriteAt(p []byte, off int64) (n int, err error) {
 // discarded. Its scatter/gather elements, of any address and length, skip bytes of a message.
 // Its key gives peers no rights.
 type NullMR struct{ region }
-
-func (m *NullMR) base() *region {
-	if m == nil {
-		return nil
-	}
-	return &m.region
-}
 
 // AllocNullMR makes a null region (ibv_alloc_null_mr).
 func (p *PD) AllocNullMR() (*NullMR, error) {

@@ -34,18 +34,7 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 
 // Close unbinds the window and frees it (ibv_dealloc_mw). Its key is invalid
 // when Close returns.
-func (w *MW) Close() error {
-	w.dev.nic.Lock()
-	defer w.dev.nic.Unlock()
-	if w.closed {
-		return ErrClosed
-	}
-	if err := w.mw.Dealloc(); err != nil {
-		return err
-	}
-	w.closed = true
-	return nil
-}
+func (w *MW) Close() error { return w.dev.closeOnce(&w.closed, w.mw.Dealloc) }
 
 // RKey returns the key for peers: that of the last posted bind. If this bind
 // fails or is flushed, the window still has the previous key.

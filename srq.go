@@ -201,17 +201,13 @@ func (s *SRQ) CQ() *CQ { return s.cq }
 // received a part of a message uses one of its receives; [QP.Modify] of the target
 // to RESET or ERR ends this use.
 func (s *SRQ) Close() error {
-	s.dev.nic.Lock()
-	defer s.dev.nic.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	if err := s.engine.Close(); err != nil {
-		return err
-	}
-	s.closed = true
-	s.dev.freeSRQNumber(s.Num())
-	s.dev.events.drop(func(e *Event) bool { return e.SRQ == s })
-	release(s.uses())
-	return nil
+	return s.dev.closeOnce(&s.closed, func() error {
+		if err := s.engine.Close(); err != nil {
+			return err
+		}
+		s.dev.freeSRQNumber(s.Num())
+		s.dev.events.drop(func(e *Event) bool { return e.SRQ == s })
+		release(s.uses())
+		return nil
+	})
 }

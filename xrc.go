@@ -87,28 +87,14 @@ func (x *XRCD) OpenQP(n QPN) (*QP, error) {
 	if d.nic.Closed() || x.closed {
 		return nil, ErrClosed
 	}
-	found := d.nic.FindQP(n)
-	if found == nil {
-		return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
+	if found := d.nic.FindQP(n); found != nil {
+		if q := found.Owner().(*QP); q.xrcd == x {
+			return q.handle(), nil
+		}
 	}
-	q := found.Owner().(*QP)
-	if q.xrcd != x {
-		return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
-	}
-	return q.handle(), nil
+	return nil, fail("open qp", syscall.EINVAL, "the XRC domain has no queue pair %v", n)
 }
 
 // Close frees the domain (ibv_close_xrcd). It fails with EBUSY while it has
 // queue pairs or shared receive queues.
-func (x *XRCD) Close() error {
-	x.dev.nic.Lock()
-	defer x.dev.nic.Unlock()
-	if x.closed {
-		return ErrClosed
-	}
-	if err := x.engine.Close(); err != nil {
-		return err
-	}
-	x.closed = true
-	return nil
-}
+func (x *XRCD) Close() error { return x.dev.closeOnce(&x.closed, x.engine.Close) }
