@@ -105,9 +105,12 @@ func (p *ConnParam) complete(offer *cm.Offer) error {
 	return nil
 }
 
-// ofDevice refuses parameters that a queue pair of the device cannot have. Package rdmacm does
-// not call it, because Linux accepts more than 7 retries and uses 7.
-func (p ConnParam) ofDevice() error {
+// completeForDevice is complete, but refuses parameters that a queue pair of the device cannot have.
+// Package rdmacm does not call it, because Linux accepts more than 7 retries and uses 7.
+func (p *ConnParam) completeForDevice(offer *cm.Offer) error {
+	if err := p.complete(offer); err != nil {
+		return err
+	}
 	if n := max(p.RetryCount, p.RNRRetryCount); n > 7 {
 		return fail("connection parameters", syscall.EINVAL, "%d retries, the limit is 7", n)
 	}
@@ -117,10 +120,11 @@ func (p ConnParam) ofDevice() error {
 	return nil
 }
 
-// endpoint is one end of a connection, an identifier of rdma_cm.
+// endpoint is one end of a connection, an identifier of rdma_cm. ResolveUD uses one without a connection to wait for
+// its answer.
 type endpoint struct {
 	dev    *Device
-	cm     *gsi.Conn
+	cm     *gsi.Conn     // nil: ResolveUD
 	signal chan struct{} // holds a token when there is an event
 	done   chan struct{} // closed when the connection is over
 
@@ -241,8 +245,8 @@ func (e *endpoint) destroy() {
 	e.finish(ErrClosed)
 }
 
-// next waits for an event of the handshake. It returns events from before the
-// end of the connection first.
+// next waits for an event of the handshake, or for the answer of ResolveUD. It returns events from
+// before the end of the connection first.
 func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
 	err := e.dev.nic.Wait(ctx, e.signal, e.done, func() bool {
 		e.mu.Lock()

@@ -168,11 +168,7 @@ func (a *dialing) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 		return nil, ErrClosed
 	}
 	p := a.Param
-	err := p.complete(nil)
-	if err == nil {
-		err = p.ofDevice()
-	}
-	if err != nil {
+	if err := p.completeForDevice(nil); err != nil {
 		return nil, err
 	}
 	route, err := d.cm.Route(ctx, a.Local, to.Addr(), a.TrafficClass)

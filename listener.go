@@ -230,11 +230,7 @@ func (r *ConnRequest) accept(ctx context.Context, c AcceptConfig) (*Conn, error)
 		return nil, fail("accept", syscall.EINVAL, "the request is answered already")
 	}
 	p := c.Param
-	err := p.complete(&r.offer)
-	if err == nil {
-		err = p.ofDevice()
-	}
-	if err != nil {
+	if err := p.completeForDevice(&r.offer); err != nil {
 		e.destroy()
 		return nil, err
 	}

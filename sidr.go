@@ -1,11 +1,9 @@
 package roce
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -77,14 +75,15 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c ResolveConf
 	if err != nil {
 		return nil, err
 	}
-	q := &query{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
+	e := newEndpoint(d)
 	src := netip.AddrPortFrom(route.Local, d.cm.EphemeralPort())
-	q.cm, err = d.cm.Resolve(route, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()), Src: src, Dst: to,
-		Private: c.PrivateData}, gsi.Handler{Event: q.handle, Gone: q.end})
+	query, err := d.cm.Resolve(route, cm.ResolveParam{ServiceID: cm.Service(cm.PortSpaceUDP, to.Port()), Src: src, Dst: to,
+		Private: c.PrivateData}, gsi.Handler{Event: e.push, Gone: e.finish})
 	if err != nil {
 		return nil, err
 	}
-	ev, err := q.answer(ctx)
+	ev, err := e.next(ctx)
+	query.Cancel()
 	switch {
 	case err != nil:
 		return nil, err
@@ -102,52 +101,6 @@ func (d *Device) resolveUD(ctx context.Context, to netip.AddrPort, c ResolveConf
 		return nil, err
 	}
 	return &UDPeer{AH: ah, QPN: ev.QPN, QKey: ev.QKey, PrivateData: ev.Private, LocalAddr: src, RemoteAddr: to}, nil
-}
-
-// query is a pending request of ResolveUD.
-type query struct {
-	dev    *Device
-	cm     *gsi.Query
-	signal chan struct{} // holds a token when there is an answer
-	done   chan struct{} // closed when there will be none
-
-	mu    sync.Mutex
-	event *cm.Event
-	err   error // why there will be none
-}
-
-// end is called when the device ends. No lock is held.
-func (q *query) end(why error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.err == nil {
-		q.err = why
-		close(q.done)
-	}
-}
-
-// handle takes the answer. No lock is held.
-func (q *query) handle(ev cm.Event) {
-	q.mu.Lock()
-	q.event = &ev
-	q.mu.Unlock()
-	q.signal <- struct{}{} // there is only one answer
-}
-
-// answer waits for the answer.
-func (q *query) answer(ctx context.Context) (cm.Event, error) {
-	err := q.dev.nic.Wait(ctx, q.signal, q.done, func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return q.event != nil
-	})
-	q.cm.Cancel()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.event != nil {
-		return *q.event, nil
-	}
-	return cm.Event{}, cmp.Or(q.err, err)
 }
 
 // UDListener receives requests for UD queue pairs (rdma_listen of an identifier of
