@@ -2,9 +2,11 @@ package roce
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/goroce/roce/internal/fifo"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // CompChannel is a completion channel (struct ibv_comp_channel): a program
@@ -22,16 +24,15 @@ import (
 //	}
 type CompChannel struct {
 	dev    *Device
-	signal chan struct{} // holds a token for Next when there is an event
-	ready  chan struct{} // holds one for the receivers of C
+	signal notify.Chan   // holds a token for Next when there is an event
+	ready  notify.Chan   // holds one for the receivers of C
 	done   chan struct{} // closed with the channel
 
 	mu     sync.Mutex
-	events []*CQ // events that wait, from first on, oldest first
-	first  int
-	users  int // queues
+	events fifo.Queue[*CQ] // the queue of each event
+	users  int             // queues
 	closed bool
-	notify func(n int) // called when events are added or dropped; nil: none
+	notify notify.Counter
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
@@ -39,7 +40,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 	if d.nic.Closing() {
 		return nil, ErrClosed
 	}
-	return &CompChannel{dev: d, signal: make(chan struct{}, 1), ready: make(chan struct{}, 1), done: make(chan struct{})}, nil
+	return &CompChannel{dev: d, signal: notify.New(), ready: notify.New(), done: make(chan struct{})}, nil
 }
 
 // Next waits for an event and returns the queue that raised it
@@ -64,18 +65,10 @@ func (c *CompChannel) Next(ctx context.Context) (*CQ, error) {
 func (c *CompChannel) TryNext() (q *CQ, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.first == len(c.events) {
-		return nil, false
-	}
-	q = c.events[c.first]
-	c.events[c.first] = nil
-	c.first++
-	if c.first == len(c.events) {
-		c.events, c.first = c.events[:0], 0
-	} else {
+	if q, ok = c.events.Pop(); c.events.Len() > 0 {
 		c.wake() // this caller may have taken the token of another one, which still waits
 	}
-	return q, true
+	return q, ok
 }
 
 // C returns a Go channel for select, in place of the file descriptor of the
@@ -93,15 +86,7 @@ func (c *CompChannel) NotifyFunc(f func(n int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notify = f
-	c.call(len(c.events) - c.first)
-}
-
-// call tells the program's event loop that n events were added, or -n dropped. The caller has locked
-// the channel.
-func (c *CompChannel) call(n int) {
-	if c.notify != nil && n != 0 {
-		c.notify(n)
-	}
+	c.notify.Add(c.events.Len())
 }
 
 // Close destroys the channel (ibv_destroy_comp_channel). It fails with EBUSY
@@ -125,26 +110,21 @@ func (c *CompChannel) Close() error {
 func (c *CompChannel) pending() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.first < len(c.events)
+	return c.events.Len() > 0
 }
 
 // wake wakes one caller that waits in Next, and one receiver of C.
 func (c *CompChannel) wake() {
-	token(c.signal)
-	token(c.ready)
+	c.signal.Notify()
+	c.ready.Notify()
 }
 
 // raise adds an event of a queue. Called under the lock of its shard.
 func (c *CompChannel) raise(q *CQ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.first; n > 0 && 2*n >= len(c.events) && len(c.events) == cap(c.events) {
-		// Make room at the front rather than grow for ever.
-		c.events = slices.Delete(c.events, 0, n)
-		c.first = 0
-	}
-	c.events = append(c.events, q)
-	c.call(1)
+	*c.events.Push() = q
+	c.notify.Add(1)
 	c.wake()
 }
 
@@ -171,8 +151,7 @@ func (c *CompChannel) release(q *CQ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users--
-	n := len(c.events) - c.first
-	c.events = slices.DeleteFunc(slices.Delete(c.events, 0, c.first), func(o *CQ) bool { return o == q })
-	c.first = 0
-	c.call(len(c.events) - n)
+	n := c.events.Len()
+	c.events.DeleteFunc(func(o *CQ) bool { return o == q })
+	c.notify.Add(c.events.Len() - n)
 }

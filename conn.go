@@ -16,6 +16,7 @@ import (
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/gsi"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/qp"
 )
 
@@ -125,7 +126,7 @@ func (p *ConnParam) completeForDevice(offer *cm.Offer) error {
 type endpoint struct {
 	dev    *Device
 	cm     *gsi.Conn     // nil: ResolveUD
-	signal chan struct{} // holds a token when there is an event
+	signal notify.Chan   // holds a token when there is an event
 	done   chan struct{} // closed when the connection is over
 
 	onAlternate func(cm.Path) cm.APStatus
@@ -139,7 +140,7 @@ type endpoint struct {
 }
 
 func newEndpoint(d *Device) *endpoint {
-	return &endpoint{dev: d, signal: make(chan struct{}, 1), done: make(chan struct{})}
+	return &endpoint{dev: d, signal: notify.New(), done: make(chan struct{})}
 }
 
 func (e *endpoint) handler() gsi.Handler {
@@ -210,7 +211,7 @@ func (e *endpoint) push(ev cm.Event) {
 	e.mu.Lock()
 	e.events = append(e.events, ev)
 	e.mu.Unlock()
-	token(e.signal)
+	e.signal.Notify()
 }
 
 // pop takes the oldest event; ok is false if there is none. If there is none

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goroce/roce/cq"
 	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // CQ is a completion queue (struct ibv_cq). Its methods may be called from any
@@ -21,8 +22,8 @@ type CQ struct {
 	closed   bool // guarded by the device
 
 	mu        sync.Mutex    // one poller at a time
-	signal    chan struct{} // has a token when there is a completion for a waiter
-	solicited chan struct{} // the same for a solicited one
+	signal    notify.Chan   // has a token when there is a completion for a waiter
+	solicited notify.Chan   // the same for a solicited one
 	done      chan struct{} // closed with the queue
 }
 
@@ -73,7 +74,7 @@ func (d *Device) CreateCQWith(c CQConfig) (*CQ, error) {
 		return nil, ErrClosed
 	}
 	q := &CQ{dev: d, shard: d.nic.Shard(c.Shard), channel: c.Channel, userData: c.UserData,
-		signal: make(chan struct{}, 1), solicited: make(chan struct{}, 1), done: make(chan struct{})}
+		signal: notify.New(), solicited: notify.New(), done: make(chan struct{})}
 	var err error
 	q.q, err = cq.New(c.Entries, cq.Options{Num: d.cqs.Add(1), Notify: q.notify,
 		CrossChannel: c.CrossChannel, IgnoreOverrun: c.IgnoreOverrun, Producer: q.shard, Overflow: func() { d.raise(Event{Type: EventCQErr, CQ: q}) }})
@@ -93,9 +94,9 @@ func (c *CQ) notify(who cq.Client) {
 	case cq.Channel:
 		c.channel.raise(c)
 	case cq.SolicitedWaiter:
-		token(c.solicited)
+		c.solicited.Notify()
 	default:
-		token(c.signal)
+		c.signal.Notify()
 	}
 	c.shard.Woke()
 	c.dev.nic.Nudge()
@@ -211,7 +212,7 @@ func (c *CQ) WaitSolicited(ctx context.Context) error {
 
 // await blocks until ready returns true: the queue then has a completion for
 // waiters of this kind.
-func (c *CQ) await(ctx context.Context, signal chan struct{}, kind cq.Client, ready func() bool) error {
+func (c *CQ) await(ctx context.Context, signal notify.Chan, kind cq.Client, ready func() bool) error {
 	if c.dev.nic.SpinFor(ready) || kind == cq.Waiter && c.shard.SpinFor(ctx, c.q, c.done) {
 		return nil
 	}
@@ -225,7 +226,7 @@ func (c *CQ) await(ctx context.Context, signal chan struct{}, kind cq.Client, re
 		return ready()
 	})
 	if ready() {
-		token(signal) // this caller may have taken the token of another one, which still waits
+		signal.Notify() // this caller may have taken the token of another one, which still waits
 		c.dev.nic.Nudge()
 		return nil
 	}

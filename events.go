@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/qp"
 )
 
@@ -124,8 +125,8 @@ type eventQueue struct {
 
 	mu      sync.Mutex
 	events  []*Event // oldest first
-	waiters []chan struct{}
-	notify  func(n int) // called when events are added or dropped; nil: none
+	waiters []notify.Chan
+	notify  notify.Counter
 }
 
 // add appends an event and wakes the waiters.
@@ -140,17 +141,9 @@ func (q *eventQueue) add(e Event) {
 	*kept = e
 	q.events = append(q.events, kept)
 	for _, w := range q.waiters {
-		token(w)
+		w.Notify()
 	}
-	q.call(1)
-}
-
-// call tells the program's event loop that n events were added, or -n dropped. The caller has locked
-// the queue.
-func (q *eventQueue) call(n int) {
-	if q.notify != nil && n != 0 {
-		q.notify(n)
-	}
+	q.notify.Add(1)
 }
 
 // find returns the oldest event that matches, or nil. No lock is held while
@@ -192,19 +185,19 @@ func (q *eventQueue) drop(of func(*Event) bool) {
 	defer q.mu.Unlock()
 	n := len(q.events)
 	q.events = slices.DeleteFunc(q.events, of)
-	q.call(len(q.events) - n)
+	q.notify.Add(len(q.events) - n)
 }
 
-func (q *eventQueue) enter(w chan struct{}) {
+func (q *eventQueue) enter(w notify.Chan) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiters = append(q.waiters, w)
 }
 
-func (q *eventQueue) leave(w chan struct{}) {
+func (q *eventQueue) leave(w notify.Chan) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiters = slices.DeleteFunc(q.waiters, func(o chan struct{}) bool { return o == w })
+	q.waiters = slices.DeleteFunc(q.waiters, func(o notify.Chan) bool { return o == w })
 }
 
 // TryNextEvent is NextEvent without waiting: ok is false when there is no event.
@@ -219,7 +212,7 @@ func (d *Device) NotifyFunc(f func(n int)) {
 	d.events.mu.Lock()
 	defer d.events.mu.Unlock()
 	d.events.notify = f
-	d.events.call(len(d.events.events))
+	d.events.notify.Add(len(d.events.events))
 }
 
 // raise adds an event and wakes the callers that wait.
@@ -252,7 +245,7 @@ func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Eve
 	if match == nil {
 		match = func(Event) bool { return true }
 	}
-	signal := make(chan struct{}, 1) // has a token when there may be an event
+	signal := notify.New() // has a token when there may be an event
 	d.events.enter(signal)
 	defer d.events.leave(signal)
 	for {
@@ -263,13 +256,5 @@ func (d *Device) NextEventFunc(ctx context.Context, match func(Event) bool) (Eve
 		if err != nil {
 			return Event{}, err
 		}
-	}
-}
-
-// token wakes one caller that waits on a channel of capacity 1, or the next one to wait.
-func token(signal chan struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/mailbox"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // Channel queues the events of the IDs that use it (struct
@@ -16,8 +17,8 @@ type Channel struct {
 	host   *Host
 	events *mailbox.Box[*Event]
 
-	mu     sync.Mutex  // guards the fields below, and is held while events are added or dropped
-	notify func(n int) // called with 1 for each event, and with -n for n dropped events; nil: none
+	mu     sync.Mutex // guards the fields below, and is held while events are added or dropped
+	notify notify.Counter
 	held   []heldEvent // behind events, oldest first
 	looks  bool        // a timer calls look
 }
@@ -74,14 +75,6 @@ func (c *Channel) NotifyFunc(f func(n int)) {
 	c.notify = f
 }
 
-// call tells the program's event loop that n events were added, or -n dropped. The
-// caller has held mu since before it changed events.
-func (c *Channel) call(n int) {
-	if c.notify != nil && n != 0 {
-		c.notify(n)
-	}
-}
-
 // Close closes the channel (rdma_destroy_event_channel) and ends waiting calls
 // of Next. Destroy the IDs of the channel first.
 func (c *Channel) Close() error {
@@ -100,7 +93,7 @@ func (c *Channel) take(match func(*Event) bool) []*Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taken := c.events.Remove(match)
-	c.call(-len(taken))
+	c.notify.Add(-len(taken))
 	return append(taken, c.drop(match)...)
 }
 

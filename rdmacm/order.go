@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"slices"
 	"time"
 
 	"github.com/goroce/roce"
@@ -63,7 +64,7 @@ func (c *Channel) release() {
 	for len(c.held) > 0 && !c.held[0].waits() {
 		if c.events.Put(c.held[0].Event) {
 			c.host.nudge()
-			c.call(1)
+			c.notify.Add(1)
 		}
 		c.held = c.held[1:]
 	}
@@ -85,14 +86,12 @@ func (c *Channel) look() {
 
 // drop removes held events that match, and returns them. The caller has locked c.
 func (c *Channel) drop(match func(*Event) bool) (dropped []*Event) {
-	var left []heldEvent
-	for _, e := range c.held {
-		if match(e.Event) {
+	c.held = slices.DeleteFunc(c.held, func(e heldEvent) bool {
+		hit := match(e.Event)
+		if hit {
 			dropped = append(dropped, e.Event)
-		} else {
-			left = append(left, e)
 		}
-	}
-	c.held = left
+		return hit
+	})
 	return dropped
 }
