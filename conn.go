@@ -169,14 +169,7 @@ func (e *endpoint) blame(err error) {
 }
 
 // over reports whether the connection has ended.
-func (e *endpoint) over() bool {
-	select {
-	case <-e.done:
-		return true
-	default:
-		return false
-	}
-}
+func (e *endpoint) over() bool { return notify.Closed(e.done) }
 
 // reason returns the reason for the end of the connection, nil before the
 // end.

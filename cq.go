@@ -138,10 +138,8 @@ func (c *CQ) RequestNotify(solicitedOnly bool) error {
 	if c.channel == nil {
 		return fail("request notification", syscall.EINVAL, "the completion queue was created without a completion channel")
 	}
-	select {
-	case <-c.done:
+	if notify.Closed(c.done) {
 		return ErrClosed
-	default:
 	}
 	c.q.Arm(cq.Channel, solicitedOnly)
 	c.shard.Waits()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/notify"
 )
 
 // SetDeadline sets both time limits.
@@ -29,12 +30,10 @@ func (c *Conn) setDeadlines(t time.Time, deadlines ...*deadline) error {
 }
 
 func (c *Conn) openError(op string) error {
-	select {
-	case <-c.closed:
+	if notify.Closed(c.closed) {
 		return c.fail(op, errs.ErrClosed)
-	default:
-		return nil
 	}
+	return nil
 }
 
 // deadline is a time limit that can change while calls wait for it.
@@ -52,10 +51,26 @@ func newDeadline() *deadline { return &deadline{expired: make(chan struct{})} }
 func (d *deadline) set(t time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.stopped {
-		d.move(t)
+	if d.stopped {
+		return false
 	}
-	return !d.stopped
+	if d.timer != nil && !d.timer.Stop() {
+		<-d.expired // the timer's function runs, or has run
+	}
+	d.timer = nil
+	left := time.Until(t)
+	past := !t.IsZero() && left <= 0
+	switch over := notify.Closed(d.expired); {
+	case past && !over:
+		close(d.expired)
+	case !past && over:
+		d.expired = make(chan struct{})
+	}
+	if !t.IsZero() && !past {
+		expired := d.expired
+		d.timer = time.AfterFunc(left, func() { close(expired) })
+	}
+	return true
 }
 
 // stop ends the timer, so that it does not keep the stream in memory.
@@ -64,41 +79,6 @@ func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = true
-}
-
-// move changes the limit. The caller holds the lock.
-func (d *deadline) move(t time.Time) {
-	if d.timer != nil && !d.timer.Stop() {
-		<-d.expired // the timer's function runs, or has run
-	}
-	d.timer = nil
-	over := d.over()
-	if t.IsZero() {
-		if over {
-			d.expired = make(chan struct{})
-		}
-		return
-	}
-	if left := time.Until(t); left > 0 {
-		if over {
-			d.expired = make(chan struct{})
-		}
-		expired := d.expired
-		d.timer = time.AfterFunc(left, func() { close(expired) })
-		return
-	}
-	if !over {
-		close(d.expired)
-	}
-}
-
-func (d *deadline) over() bool {
-	select {
-	case <-d.expired:
-		return true
-	default:
-		return false
-	}
 }
 
 // wait returns a channel that is closed at the deadline.

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/nic"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/route"
 	"github.com/goroce/roce/mono"
 	"github.com/goroce/roce/qp"
@@ -155,14 +156,7 @@ func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 	if err != nil {
 		return err
 	}
-	err = c.agent.nic.Wait(ctx, x.done, nil, func() bool {
-		select {
-		case <-x.done:
-			return true
-		default:
-			return false
-		}
-	})
+	err = c.agent.nic.Wait(ctx, x.done, nil, func() bool { return notify.Closed(x.done) })
 	if err != nil {
 		return err
 	}

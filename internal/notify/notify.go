@@ -16,3 +16,13 @@ func (c Chan) Notify() {
 	default: // the goroutine that takes the token looks at the state afterwards
 	}
 }
+
+// Closed reports whether a channel is closed that never has a value.
+func Closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
