@@ -1,5 +1,7 @@
 package rsocket
 
+import "github.com/goroce/roce/internal/fifo"
+
 // sender counts the resources for sending: the bytes and messages that the peer has allowed,
 // and the ring and the work requests of this side.
 type sender struct {
@@ -110,7 +112,7 @@ type receiver struct {
 // arrived records a message of n bytes and reports whether the peer was allowed
 // to send it.
 func (r *receiver) arrived(n uint32) bool {
-	if int64(n) > int64(r.granted) || r.inbox.len() > r.depth {
+	if int64(n) > int64(r.granted) || r.inbox.lengths.Len() > r.depth {
 		return false
 	}
 	r.granted -= int(n)
@@ -164,29 +166,14 @@ func (r *receiver) grant() (limit uint16, half bool, offset, slot int) {
 	return limit, true, offset, slot
 }
 
-// messages is a ring of the lengths of unread messages. It grows up to the number
-// of receives. Its indices only increase, and wrap, because the size of the ring is
-// a power of two.
+// messages has the lengths of unread messages, at most as many as there are receives.
 type messages struct {
-	ring       []uint32
-	head, tail uint32
-	bytes      int
+	lengths fifo.Queue[uint32]
+	bytes   int
 }
 
-func (m *messages) len() int { return int(m.tail - m.head) }
-
-func (m *messages) slot(i uint32) *uint32 { return &m.ring[i%uint32(len(m.ring))] }
-
 func (m *messages) push(n uint32) {
-	if m.len() == len(m.ring) {
-		grown := make([]uint32, max(16, 2*len(m.ring)))
-		for i := range m.len() {
-			grown[i] = *m.slot(m.head + uint32(i))
-		}
-		m.head, m.tail, m.ring = 0, uint32(m.len()), grown
-	}
-	*m.slot(m.tail) = n
-	m.tail++
+	*m.lengths.Push() = n
 	m.bytes += int(n)
 }
 
@@ -194,14 +181,14 @@ func (m *messages) push(n uint32) {
 // completely read.
 func (m *messages) pop(n int) (done int) {
 	m.bytes -= n
-	for m.len() > 0 {
-		first := m.slot(m.head)
+	for m.lengths.Len() > 0 {
+		first := m.lengths.At(0)
 		if uint32(n) < *first {
 			*first -= uint32(n)
 			break
 		}
 		n -= int(*first)
-		m.head++
+		m.lengths.Pop()
 		done++
 	}
 	return done

@@ -90,7 +90,7 @@ func FuzzFlow(f *testing.F) {
 					sent = sent[1:]
 				}
 			}
-			if rx.granted < 0 || rx.inbox.bytes < 0 || rx.inbox.len() > depth+1 || rx.granted+rx.inbox.bytes+rx.ready > buffer || tx.free < 0 || tx.wrs < 0 {
+			if rx.granted < 0 || rx.inbox.bytes < 0 || rx.inbox.lengths.Len() > depth+1 || rx.granted+rx.inbox.bytes+rx.ready > buffer || tx.free < 0 || tx.wrs < 0 {
 				t.Fatalf("receiver %+v, sender %+v", rx, tx)
 			}
 		}
