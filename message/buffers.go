@@ -13,34 +13,31 @@ var (
 	errOver   = errors.New("the connection is over")
 )
 
-// slots manages the pieces of a buffer.
-type slots struct{ free chan int }
+// slots has the free pieces of a buffer.
+type slots chan int
 
-func newSlots(n int) *slots {
-	s := &slots{make(chan int, n)}
+func newSlots(n int) slots {
+	s := make(slots, n)
 	for i := range n {
-		s.free <- i
+		s <- i
 	}
 	return s
 }
 
-func (s *slots) len() int  { return cap(s.free) }
-func (s *slots) put(i int) { s.free <- i }
-
-// take waits for a free piece.
-func (s *slots) take(ctx context.Context, over <-chan struct{}) (int, error) {
+// take takes a value from a channel. If there is none, it waits for one, for the end of the connection, or of ctx.
+func take[T any](ctx context.Context, from <-chan T, over <-chan struct{}) (v T, err error) {
 	select {
-	case i := <-s.free:
-		return i, nil
+	case v = <-from:
+		return v, nil
 	default:
 	}
 	select {
-	case i := <-s.free:
-		return i, nil
+	case v = <-from:
+		return v, nil
 	case <-over:
-		return 0, errOver
+		return v, errOver
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return v, ctx.Err()
 	}
 }
 

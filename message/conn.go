@@ -2,7 +2,6 @@ package message
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -30,8 +29,8 @@ type Conn struct {
 
 	credits chan struct{}         // a token for each message that may be sent
 	inbox   *mailbox.Box[arrival] // messages waiting for Recv
-	sending *slots                // of the send buffer
-	pieces  *slots                // of the transfer buffer
+	sending slots                 // of the send buffer
+	pieces  slots                 // of the transfer buffer
 	over    chan struct{}         // closed when the connection has ended
 	served  chan struct{}         // closed when serve has ended
 	closed  atomic.Bool           // Close was called
@@ -58,7 +57,7 @@ type Conn struct {
 // op is a work request in progress.
 type op struct {
 	slot     int          // of its buffer
-	from     *slots       // owner of the slot; nil: no slot
+	from     slots        // owner of the slot; nil: no slot
 	start, n int          // piece of a transfer
 	done     chan outcome // receives the outcome, has capacity for it; nil: no call waits, the slot becomes free
 	credits  bool         // the message only returns credits
@@ -116,10 +115,10 @@ func (c *Conn) Send(ctx context.Context, p []byte) error {
 	case len(p) > c.cfg.MaxSend:
 		return c.fail("send", errs.New("send", syscall.EMSGSIZE, "a message of %d bytes, Config.MaxSend is %d", len(p), c.cfg.MaxSend))
 	}
-	if err := c.takeCredit(ctx); err != nil {
-		return c.fail("send", err)
+	if _, err := take(ctx, c.credits, c.over); err != nil {
+		return c.fail("send", c.why(err))
 	}
-	slot, err := c.sending.take(ctx, c.over)
+	slot, err := take(ctx, c.sending, c.over)
 	if err != nil {
 		c.addCredit()
 		return c.fail("send", c.why(err))
@@ -138,23 +137,6 @@ func (c *Conn) Send(ctx context.Context, p []byte) error {
 		c.addCredit()
 	}
 	return c.fail("send", err)
-}
-
-// takeCredit waits until the peer has room for a message.
-func (c *Conn) takeCredit(ctx context.Context) error {
-	select {
-	case <-c.credits:
-		return nil
-	default:
-	}
-	select {
-	case <-c.credits:
-		return nil
-	case <-c.over:
-		return c.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // addCredit records that the peer has room for one more message. It returns false
@@ -178,7 +160,7 @@ func (c *Conn) Recv(ctx context.Context, p []byte) (n int, err error) {
 		return a.length, c.fail("receive", err)
 	}
 	copy(p, c.rbuf[a.slot*c.cfg.MaxMessage:][:a.length])
-	if c.repost(a.slot) == nil {
+	if c.postRecv(c.qp, a.slot) == nil {
 		c.mu.Lock()
 		c.returned++
 		c.mu.Unlock()
@@ -285,7 +267,7 @@ func (c *Conn) mayBeQuiet(n int) bool {
 // free frees the resources of a work request.
 func (c *Conn) free(o op) {
 	if o.from != nil {
-		o.from.put(o.slot)
+		o.from <- o.slot
 	}
 }
 
@@ -330,6 +312,3 @@ func (c *Conn) cause(err error) error {
 	}
 	return err
 }
-
-// hostOrder is the byte order of atomics.
-var hostOrder = binary.NativeEndian

@@ -2,6 +2,7 @@ package message
 
 import (
 	"context"
+	"encoding/binary"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -144,12 +145,12 @@ type transfer struct {
 func (x *transfer) slot(ctx context.Context, how Access, p []byte) (int, error) {
 	for {
 		select {
-		case s := <-x.c.pieces.free:
+		case s := <-x.c.pieces:
 			return s, nil
 		default:
 		}
 		if x.pending == 0 {
-			s, err := x.c.pieces.take(ctx, x.c.over)
+			s, err := take(ctx, x.c.pieces, x.c.over)
 			return s, x.c.why(err)
 		}
 		if err := x.collect(ctx, how, p); err != nil {
@@ -222,7 +223,7 @@ func (c *Conn) atomic(ctx context.Context, t Token, off int, fill func(*roce.Sen
 	if err := c.prepareTransfers(); err != nil {
 		return 0, err
 	}
-	slot, err := c.pieces.take(ctx, c.over)
+	slot, err := take(ctx, c.pieces, c.over)
 	if err != nil {
 		return 0, c.why(err)
 	}
@@ -241,5 +242,5 @@ func (c *Conn) atomic(ctx context.Context, t Token, off int, fill func(*roce.Sen
 	if err := x.collect(ctx, Read, word[:]); err != nil {
 		return 0, err
 	}
-	return hostOrder.Uint64(word[:]), nil
+	return binary.NativeEndian.Uint64(word[:]), nil
 }

@@ -16,9 +16,6 @@ import (
 // recvFlag marks the IDs of receives; the rest is the slot of the buffer.
 const recvFlag = 1 << 63
 
-// repost posts a slot of the receive buffer again.
-func (c *Conn) repost(slot int) error { return c.postRecv(c.qp, slot) }
-
 // serve handles completions until the queue is closed.
 func (c *Conn) serve() {
 	defer close(c.served)
@@ -58,7 +55,7 @@ func (c *Conn) received(wc *roce.WC) {
 		}
 	}
 	if wc.Imm&creditOnly != 0 {
-		c.repost(slot)
+		c.postRecv(c.qp, slot)
 		return
 	}
 	if !c.inbox.Put(arrival{slot, int(wc.ByteLen)}) {
@@ -208,8 +205,8 @@ func (c *Conn) flush(ctx context.Context) error {
 	}
 	c.drain(true)
 	defer c.drain(false)
-	for range c.sending.len() {
-		if _, err := c.sending.take(ctx, c.over); errors.Is(err, errOver) {
+	for range cap(c.sending) {
+		if _, err := take(ctx, c.sending, c.over); errors.Is(err, errOver) {
 			break
 		} else if err != nil {
 			return err

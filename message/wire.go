@@ -1,8 +1,10 @@
 package message
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
+	"strings"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -70,19 +72,13 @@ func (a Access) rights() (r roce.Access) {
 }
 
 func (a Access) String() string {
-	s := ""
+	var names []string
 	for i, n := range [...]string{"read", "write", "atomic"} {
 		if a&(1<<i) != 0 {
-			if s != "" {
-				s += "|"
-			}
-			s += n
+			names = append(names, n)
 		}
 	}
-	if s == "" {
-		return "none"
-	}
-	return s
+	return cmp.Or(strings.Join(names, "|"), "none")
 }
 
 // Token identifies exported memory. A program with the token can use the memory over the
