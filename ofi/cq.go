@@ -2,7 +2,6 @@ package ofi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -202,5 +201,3 @@ func (q *CQ) SRead(ctx context.Context, dst []Entry) (int, error) {
 
 // Close closes the queue. EBUSY while endpoints are bound to it.
 func (q *CQ) Close() error { return q.cq.Close() }
-
-func isErrno(err error, want syscall.Errno) bool { return errors.Is(err, want) }

@@ -47,7 +47,7 @@ func (f *Fabric) OpenDomain(*Info) (*Domain, error) {
 	if f.closed.Load() {
 		return nil, fail("domain", roce.ErrClosed, "the fabric is closed")
 	}
-	return &Domain{dev: f.dev, pd: f.dev.AllocPD()}, nil
+	return &Domain{dev: f.dev, pd: f.dev.AllocPD(), srxs: map[uint64]*SharedRecv{}}, nil
 }
 
 // Close ends the domain. EBUSY while it has objects.

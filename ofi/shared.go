@@ -33,9 +33,6 @@ func (d *Domain) OpenSharedRecv(size int) (*SharedRecv, error) {
 		d.lastSRX = d.lastSRX%sharedMask + 1
 		x.id = d.lastSRX
 	}
-	if d.srxs == nil {
-		d.srxs = map[uint64]*SharedRecv{}
-	}
 	d.srxs[x.id] = x
 	return x, nil
 }

@@ -2,6 +2,7 @@ package ofi
 
 import (
 	"encoding/binary"
+	"errors"
 	"syscall"
 
 	"github.com/goroce/roce"
@@ -71,7 +72,7 @@ func (e *Endpoint) post(op string, wr roce.SendWR, o operation) error {
 
 // again returns EAGAIN for a full queue, as libfabric does.
 func again(op string, err error) error {
-	if isErrno(err, syscall.ENOMEM) {
+	if errors.Is(err, syscall.ENOMEM) {
 		return fail(op, syscall.EAGAIN, "%v", err)
 	}
 	return err
@@ -88,20 +89,12 @@ func gather(op string, buf []byte, desc Desc) ([]roce.SGE, error) {
 
 // Send sends a message (fi_send). buf is in use until the completion with ctx.
 func (e *Endpoint) Send(buf []byte, desc Desc, ctx any) error {
-	sg, err := gather("send", buf, desc)
-	if err != nil {
-		return err
-	}
-	return e.post("send", roce.SendWR{Opcode: roce.Send, SG: sg}, operation{ctx, buf, OpSend | OpMsg, true})
+	return e.transfer("send", roce.Send, buf, desc, 0, 0, 0, operation{ctx, buf, OpSend | OpMsg, true})
 }
 
 // SendData is Send with 32 bits for the peer's completion (fi_senddata).
 func (e *Endpoint) SendData(buf []byte, desc Desc, data uint32, ctx any) error {
-	sg, err := gather("senddata", buf, desc)
-	if err != nil {
-		return err
-	}
-	return e.post("senddata", roce.SendWR{Opcode: roce.SendImm, SG: sg, Imm: data}, operation{ctx, buf, OpSend | OpMsg, true})
+	return e.transfer("senddata", roce.SendImm, buf, desc, data, 0, 0, operation{ctx, buf, OpSend | OpMsg, true})
 }
 
 // Inject sends up to Info.InjectSize bytes and delivers no completion (fi_inject). When it has
@@ -147,21 +140,22 @@ func (e *Endpoint) Cancel(ctx any) error {
 
 // Write writes into the peer's memory (fi_write).
 func (e *Endpoint) Write(buf []byte, desc Desc, addr, key uint64, ctx any) error {
-	return e.rma("write", roce.Write, buf, desc, 0, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
+	return e.transfer("write", roce.Write, buf, desc, 0, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
 }
 
 // WriteData is Write with 32 bits for a completion of the peer, which takes one of its
 // posted receives (fi_writedata).
 func (e *Endpoint) WriteData(buf []byte, desc Desc, data uint32, addr, key uint64, ctx any) error {
-	return e.rma("writedata", roce.WriteImm, buf, desc, data, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
+	return e.transfer("writedata", roce.WriteImm, buf, desc, data, addr, key, operation{ctx, buf, OpWrite | OpRMA, true})
 }
 
 // Read reads the peer's memory (fi_read).
 func (e *Endpoint) Read(buf []byte, desc Desc, addr, key uint64, ctx any) error {
-	return e.rma("read", roce.Read, buf, desc, 0, addr, key, operation{ctx, buf, OpRead | OpRMA, true})
+	return e.transfer("read", roce.Read, buf, desc, 0, addr, key, operation{ctx, buf, OpRead | OpRMA, true})
 }
 
-func (e *Endpoint) rma(op string, code roce.Opcode, buf []byte, desc Desc, data uint32, addr, key uint64, o operation) error {
+// transfer posts the transfer of a slice. A SEND has no addr and no key.
+func (e *Endpoint) transfer(op string, code roce.Opcode, buf []byte, desc Desc, data uint32, addr, key uint64, o operation) error {
 	sg, err := gather(op, buf, desc)
 	if err != nil {
 		return err
