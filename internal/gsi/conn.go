@@ -1,7 +1,6 @@
 package gsi
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"syscall"
@@ -164,13 +163,12 @@ func (c *Conn) acknowledge() {
 
 // try runs an operation of the connection.
 func (c *Conn) try(f func(now mono.Time) error) error {
-	var err error
-	closed := c.agent.do(func(now mono.Time) {
-		if err = errNotConnected; c.conn != nil {
-			err = f(now)
+	return c.agent.try(func(now mono.Time) error {
+		if c.conn == nil {
+			return errNotConnected
 		}
+		return f(now)
 	})
-	return cmp.Or(closed, err)
 }
 
 // errNotConnected is the error of an operation before Connect.

@@ -1,6 +1,7 @@
 package gsi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -277,16 +278,19 @@ func (g *Agent) do(f func(now mono.Time)) error {
 // begin is do for new connections, lookups and listeners: it also fails once the
 // network interface was removed.
 func (g *Agent) begin(f func(now mono.Time) error) error {
-	var err error
-	closed := g.do(func(now mono.Time) {
-		if err = g.nic.Check(); err == nil {
-			err = f(now)
+	return g.try(func(now mono.Time) error {
+		if err := g.nic.Check(); err != nil {
+			return err
 		}
+		return f(now)
 	})
-	if closed != nil {
-		return closed
-	}
-	return err
+}
+
+// try is do for an operation that may fail.
+func (g *Agent) try(f func(now mono.Time) error) error {
+	var err error
+	closed := g.do(func(now mono.Time) { err = f(now) })
+	return cmp.Or(closed, err)
 }
 
 // Leaving implements [nic.QP1].

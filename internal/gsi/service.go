@@ -1,7 +1,6 @@
 package gsi
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"syscall"
@@ -132,11 +131,11 @@ func (r *Inquiry) Reject(status cm.SIDRStatus, private []byte) error {
 }
 
 func (r *Inquiry) answer(f func() error) error {
-	var err error
-	closed := r.agent.do(func(mono.Time) {
-		if err = f(); err == nil {
+	return r.agent.try(func(mono.Time) error {
+		err := f()
+		if err == nil {
 			r.agent.forgetInquiry(r)
 		}
+		return err
 	})
-	return cmp.Or(closed, err)
 }
