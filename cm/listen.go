@@ -76,10 +76,8 @@ func (m *Manager) Listen(p ListenParam) (*Listener, error) {
 	if p.ServiceID == 0 || l.backlog < 0 || l.timeout < 0 {
 		return nil, opError("listen", nil, syscall.EINVAL, "service ID %v, backlog %d, request timeout %v", p.ServiceID, p.Backlog, p.RequestTimeout)
 	}
-	for _, other := range m.listeners[p.ServiceID] {
-		if l.overlaps(other) {
-			return nil, opError("listen", ErrInUse, syscall.EADDRINUSE, "%v on %v", p.ServiceID, p.Addr)
-		}
+	if slices.ContainsFunc(m.listeners[p.ServiceID], l.overlaps) {
+		return nil, opError("listen", ErrInUse, syscall.EADDRINUSE, "%v on %v", p.ServiceID, p.Addr)
 	}
 	m.listeners[p.ServiceID] = append(m.listeners[p.ServiceID], l)
 	return l, nil

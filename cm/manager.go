@@ -1,7 +1,9 @@
 package cm
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -210,12 +212,7 @@ func NewManager(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-func setDefault[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
-}
+func setDefault[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
 // HandleMAD handles the payload of a datagram for QP 1, with the addresses of its IP
 // header. It counts and drops a payload that is not a CM MAD, and a MAD whose answer
@@ -441,12 +438,7 @@ func (m *Manager) newTID(id CommID) uint64 { return uint64(m.tidHigh)<<32 | uint
 func (m *Manager) newPSN() bth.PSN { return bth.PSN(m.cfg.Rand()) & bth.PSNMask }
 
 func (m *Manager) pkeyKnown(k bth.PKey) bool {
-	for _, own := range m.cfg.PKeys {
-		if k.Match(own) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.cfg.PKeys, k.Match)
 }
 
 // mraWait returns the time that this side waits for a peer that asked for
