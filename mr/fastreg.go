@@ -62,8 +62,6 @@ type FastOptions struct {
 func (t *Table) AllocFast(pd *PD, opt FastOptions) (*MR, error) {
 	const op = "allocate fast registration"
 	switch {
-	case pd == nil || pd.dead:
-		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
 	case opt.MaxPieces <= 0 || opt.MaxPieces > MaxPieces:
 		return nil, errs.New(op, syscall.EINVAL, "%d pieces, must be 1 to %d", opt.MaxPieces, MaxPieces)
 	case opt.PageSize < 0 || opt.PageSize&(opt.PageSize-1) != 0:

@@ -40,10 +40,7 @@ type Part struct {
 // EINVAL for a number out of range, or no domain, and ENOMEM.
 func (t *Table) AllocIndirect(pd *PD, maxParts int) (*MR, error) {
 	const op = "allocate indirect region"
-	switch {
-	case pd == nil || pd.dead:
-		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
-	case maxParts <= 0 || maxParts > MaxPieces:
+	if maxParts <= 0 || maxParts > MaxPieces {
 		return nil, errs.New(op, syscall.EINVAL, "%d parts, must be 1 to %d", maxParts, MaxPieces)
 	}
 	m, err := t.newRegion(op, pd, indirectRegion)

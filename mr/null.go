@@ -1,11 +1,6 @@
 package mr
 
-import (
-	"math"
-	"syscall"
-
-	"github.com/goroce/roce/errs"
-)
+import "math"
 
 // A null region has no memory: a read returns zeros, and a write is discarded. Local work
 // requests use it to skip bytes of a message, at any address. It grants peers nothing, so no
@@ -17,11 +12,7 @@ var zeros [1 << 16]byte
 // RegisterNull makes a null region (ibv_alloc_null_mr). The errors are *[errs.Error] and
 // wrap EINVAL for no domain and ENOMEM when there are too many regions.
 func (t *Table) RegisterNull(pd *PD) (*MR, error) {
-	const op = "register null region"
-	if pd == nil || pd.dead {
-		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
-	}
-	m, err := t.newRegion(op, pd, nullRegion)
+	m, err := t.newRegion("register null region", pd, nullRegion)
 	if err != nil {
 		return nil, err
 	}

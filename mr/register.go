@@ -107,6 +107,9 @@ func address(buf []byte, acc Access, opt Options) uint64 {
 
 // newRegion makes a region. Its key opens nothing yet.
 func (t *Table) newRegion(op string, pd *PD, k kind) (*MR, error) {
+	if pd == nil || pd.dead {
+		return nil, errs.New(op, syscall.EINVAL, "no protection domain")
+	}
 	if t.regions >= t.maxRegions {
 		return nil, errs.New(op, syscall.ENOMEM, "%d regions are registered, the limit; deregister some first", t.regions)
 	}
