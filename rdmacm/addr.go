@@ -165,14 +165,10 @@ func (id *ID) candidates(op string, from, to netip.Addr, bound *roce.Device) (li
 	if len(list) > 0 {
 		return list, nil
 	}
-	return nil, id.fail(op, cmpErr(err), "no device reaches %v", to)
-}
-
-func cmpErr(err error) error {
 	if errors.Is(err, roce.ErrClosed) {
-		return syscall.ENODEV
+		err = syscall.ENODEV
 	}
-	return err
+	return nil, id.fail(op, err, "no device reaches %v", to)
 }
 
 // specific returns the address, or an invalid one for a wildcard.
@@ -246,9 +242,7 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 			id.move(routeQuery, addrResolved, failed(RouteError, id, err))
 			return
 		}
-		id.mu.Lock()
-		id.route = r
-		id.mu.Unlock()
+		id.locked(func() { id.route = r })
 		id.move(routeQuery, routeResolved, &Event{Type: RouteResolved, ID: id})
 	})
 	return id.complete(ctx, RouteResolved, RouteError)

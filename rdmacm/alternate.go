@@ -41,9 +41,7 @@ func (id *ID) Alternate() (cm.Path, bool) {
 // device can use. Without f, or without a queue pair, an ID accepts none. The ID of
 // a request begins with the f of its listener.
 func (id *ID) OnAlternate(f func(cm.Path) cm.APStatus) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	id.opts.onAlternate = f
+	id.locked(func() { id.opts.onAlternate = f })
 }
 
 // mayLoad asks the program whether to accept an alternate path. No lock is held.

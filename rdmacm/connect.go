@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 
@@ -61,15 +62,14 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 		id.mu.Unlock()
 		return id.named(op, err)
 	}
-	c := p
 	if config != nil {
-		c.PrivateData = append(append([]byte(nil), config.connect...), c.PrivateData...)
+		p.PrivateData = slices.Concat(config.connect, p.PrivateData)
 	}
-	id.param = c
+	id.param = p
 	route, src, dst, service, opts, typ := id.route, id.local, id.remote, id.service(), id.opts, id.qpType
 	id.mu.Unlock()
 	if typ == roce.UD {
-		query, err := agentOf(route.dev).Resolve(route.Route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: c.PrivateData},
+		query, err := agentOf(route.dev).Resolve(route.Route, cm.ResolveParam{ServiceID: service, Src: src, Dst: dst, Private: p.PrivateData},
 			gsi.Handler{Event: id.queryEvent})
 		if err != nil {
 			id.transition(op, connect, routeResolved)
@@ -84,9 +84,9 @@ func (id *ID) connect(op string, p ConnParam, alternate *gsi.Route) error {
 		}
 		return nil
 	}
-	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: c.QPN, SRQ: c.SRQ, Transport: cm.RC,
-		ResponderResources: uint8(c.ResponderResources), InitiatorDepth: uint8(c.InitiatorDepth),
-		FlowControl: c.FlowControl, RetryCount: retries(c.RetryCount), RNRRetryCount: retries(c.RNRRetryCount), Private: c.PrivateData}
+	cp := cm.ConnectParam{ServiceID: service, Src: src, Dst: dst, QPN: p.QPN, SRQ: p.SRQ, Transport: cm.RC,
+		ResponderResources: uint8(p.ResponderResources), InitiatorDepth: uint8(p.InitiatorDepth),
+		FlowControl: p.FlowControl, RetryCount: retries(p.RetryCount), RNRRetryCount: retries(p.RNRRetryCount), Private: p.PrivateData}
 	switch typ {
 	case roce.UC:
 		cp.Transport = cm.UC
@@ -248,9 +248,7 @@ func (id *ID) prepare(ctx context.Context, ev *Event) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		id.mu.Lock()
-		id.connectErr = true
-		id.mu.Unlock()
+		id.locked(func() { id.connectErr = true })
 		ev.Type, ev.Status, ev.Err = ConnectError, -int(errnoOf(err)), err
 	}
 	return true
@@ -336,9 +334,7 @@ func (id *ID) Disconnect(ctx context.Context) error {
 	case cm.StateReqSent, cm.StateMRAReqRcvd, cm.StateRepRcvd, cm.StateMRARepSent, cm.StateReqRcvd, cm.StateMRAReqSent:
 		return id.fail(op, syscall.EINVAL, "the connection is not established; Reject or Destroy")
 	}
-	id.mu.Lock()
-	id.leaving = true
-	id.mu.Unlock()
+	id.locked(func() { id.leaving = true })
 	conn.Flush()
 	if err := conn.Disconnect(nil); err != nil && !errors.Is(err, syscall.EINVAL) { // EINVAL: the connection has ended
 		return id.named(op, err)

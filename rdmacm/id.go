@@ -309,6 +309,13 @@ func (id *ID) DstPort() uint16 { return id.PeerAddr().Port() }
 // snapshot returns a copy of the guarded fields.
 func (id *ID) snapshot() guarded { id.mu.Lock(); defer id.mu.Unlock(); return id.guarded }
 
+// locked calls f, which changes guarded fields.
+func (id *ID) locked(f func()) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	f()
+}
+
 // transition changes the state from one to another. It fails with EINVAL in
 // any other state.
 func (id *ID) transition(op string, from, to state) error {
@@ -391,15 +398,9 @@ func (id *ID) addrsChanged(d *roce.Device) {
 func (id *ID) next(ctx context.Context, c *Channel) (*Event, error) {
 	ev, err := c.Next(ctx)
 	if err == nil {
-		id.setEvent(ev)
+		id.locked(func() { id.event = ev })
 	}
 	return ev, err
-}
-
-func (id *ID) setEvent(ev *Event) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	id.event = ev
 }
 
 // complete waits for the outcome of a call, if the ID is synchronous. Linux:

@@ -70,9 +70,7 @@ func (id *ID) listenOn(devices []*roce.Device, at netip.AddrPort, only bool, bac
 		}
 		made = append(made, l)
 	}
-	id.mu.Lock()
-	id.listeners = made
-	id.mu.Unlock()
+	id.locked(func() { id.listeners = made })
 	return nil
 }
 
@@ -172,7 +170,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 			continue
 		}
 		c := ev.ID
-		c.setEvent(ev)
+		c.locked(func() { c.event = ev })
 		if config := s.epConfig; config != nil && config.qp != nil {
 			if err := c.CreateQP(config.pd, *config.qp); err != nil {
 				c.Destroy()
@@ -210,12 +208,11 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 	if err := inside.CompleteParam(&p, &proposed); err != nil {
 		return id.named(op, err)
 	}
-	c := p
-	if len(c.PrivateData) > cm.REPPrivateLen {
-		return id.fail(op, syscall.EINVAL, "%d bytes of private data, at most %d", len(c.PrivateData), cm.REPPrivateLen)
+	if len(p.PrivateData) > cm.REPPrivateLen {
+		return id.fail(op, syscall.EINVAL, "%d bytes of private data, at most %d", len(p.PrivateData), cm.REPPrivateLen)
 	}
-	ap := cm.AcceptParam{QPN: c.QPN, SRQ: c.SRQ, FlowControl: c.FlowControl, RNRRetryCount: retries(c.RNRRetryCount), Private: c.PrivateData,
-		ResponderResources: uint8(c.ResponderResources), InitiatorDepth: uint8(c.InitiatorDepth)}
+	ap := cm.AcceptParam{QPN: p.QPN, SRQ: p.SRQ, FlowControl: p.FlowControl, RNRRetryCount: retries(p.RNRRetryCount), Private: p.PrivateData,
+		ResponderResources: uint8(p.ResponderResources), InitiatorDepth: uint8(p.InitiatorDepth)}
 	if q != nil {
 		conn.SetQP(inside.QP(q))
 	}
@@ -227,7 +224,7 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 			return id.named(op, err)
 		}
 		attr.Timeout = cmp.Or(s.opts.ackTimeout, attr.Timeout)
-		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, c.MinRNRTimer, c.FlushICRCQuirk); err != nil {
+		if err := conn.ConnectQP(ctx, inside.QP(q), attr, lateAccess, p.MinRNRTimer, p.FlushICRCQuirk); err != nil {
 			conn.Flush()
 			return id.named(op, err)
 		}

@@ -97,9 +97,7 @@ func (g *group) joined(ev *Event) {
 		id.drop(g)
 		return
 	}
-	id.mu.Lock()
-	g.qp = q
-	id.mu.Unlock()
+	id.locked(func() { g.qp = q })
 }
 
 // drop removes a group from the ID.

@@ -78,9 +78,7 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 		return id.named(op, err)
 	}
 	made.sendCQ, made.recvCQ = made.qp.SendCQ(), made.qp.RecvCQ()
-	id.mu.Lock()
-	id.queues, id.qpType = made, t
-	id.mu.Unlock()
+	id.locked(func() { id.queues, id.qpType = made, t })
 	return nil
 }
 
@@ -99,12 +97,12 @@ func initQP(d *roce.Device, q *roce.QP, t roce.QPType) error {
 
 // close destroys the queues that CreateQP made.
 func (q *queues) close() error {
-	var errs []error
 	if q.qp != nil {
 		if err := q.qp.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
 			return err // the queue pair still uses its queues
 		}
 	}
+	var errs []error
 	for _, c := range q.made {
 		if err := c.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
 			errs = append(errs, err)
@@ -134,9 +132,7 @@ func (id *ID) DestroyQP() error {
 	if err := q.close(); err != nil {
 		return err
 	}
-	id.mu.Lock()
-	id.queues = queues{srq: q.srq}
-	id.mu.Unlock()
+	id.locked(func() { id.queues = queues{srq: q.srq} })
 	return nil
 }
 
@@ -178,9 +174,7 @@ func (id *ID) CreateSRQ(pd *roce.PD, c roce.SRQConfig) error {
 	if err != nil {
 		return id.named("create srq", err)
 	}
-	id.mu.Lock()
-	id.queues.srq = s
-	id.mu.Unlock()
+	id.locked(func() { id.queues.srq = s })
 	return nil
 }
 
@@ -196,9 +190,7 @@ func (id *ID) DestroySRQ() error {
 	if err := s.Close(); err != nil && !errors.Is(err, roce.ErrClosed) {
 		return err
 	}
-	id.mu.Lock()
-	id.queues.srq = nil
-	id.mu.Unlock()
+	id.locked(func() { id.queues.srq = nil })
 	return nil
 }
 
