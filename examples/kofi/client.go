@@ -6,36 +6,28 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/goroce/roce/examples/internal/try"
 	"github.com/goroce/roce/ofi"
 )
 
 // client connects and sends a message.
-func (a *application) client(ctx context.Context, info *ofi.Info, private string) error {
-	if err := a.open(info); err != nil {
-		return err
-	}
-	if err := a.ep.Connect(netip.AddrPort{}, []byte(private)); err != nil { // fi_connect, to the address in info
-		return err
-	}
+func (a *application) client(ctx context.Context, info *ofi.Info, private string) (err error) {
+	defer try.Catch(&err)
+	try.Do(a.open(info))
+	try.Do(a.ep.Connect(netip.AddrPort{}, []byte(private))) // fi_connect, to the address in info
 	// Do something useful, or wait for the server to accept.
 	event, err := a.event(ctx, ofi.Connected)
 	if rejected := new(ofi.EQError); errors.As(err, &rejected) {
 		return fmt.Errorf("rejected: %q: %w", rejected.Data, err)
 	}
-	if err != nil {
-		return err
-	}
+	try.Do(err)
 	if event.Endpoint.Context() != a { // the argument of OpenEndpoint
 		return errors.New("the event is of another context")
 	}
 	fmt.Fprintln(a.out, greeting)
 	fmt.Fprintf(a.out, "Client private data(len %d): '%s'\n", len(event.Data), event.Data)
 	n := copy(a.buf, greeting)
-	if err := a.ep.Send(a.buf[:n], a.mr.Desc(), a); err != nil { // fi_send
-		return err
-	}
-	if _, err := a.sendCQ.SRead(ctx, make([]ofi.Entry, 1)); err != nil {
-		return err
-	}
+	try.Do(a.ep.Send(a.buf[:n], a.mr.Desc(), a)) // fi_send
+	try.Get(a.sendCQ.SRead(ctx, make([]ofi.Entry, 1)))
 	return a.ep.Shutdown(ctx) // fi_shutdown
 }

@@ -5,41 +5,27 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/goroce/roce/examples/internal/try"
 	"github.com/goroce/roce/ofi"
 )
 
 // server waits for one request, accepts it, and receives a message.
-func (a *application) server(ctx context.Context, info *ofi.Info) error {
-	pep, err := a.fabric.OpenPassive(info, a.eq, a) // fi_passive_ep, fi_pep_bind
-	if err != nil {
-		return err
-	}
+func (a *application) server(ctx context.Context, info *ofi.Info) (err error) {
+	defer try.Catch(&err)
+	pep := try.Get(a.fabric.OpenPassive(info, a.eq, a)) // fi_passive_ep, fi_pep_bind
 	a.opened.Add(pep.Close)
-	if err := pep.Listen(); err != nil { // fi_listen
-		return err
-	}
+	try.Do(pep.Listen())                                // fi_listen
 	fmt.Fprintf(a.out, "listening on %v\n", pep.Name()) // fi_getname
-	request, err := a.event(ctx, ofi.ConnRequest)
-	if err != nil {
-		return err
-	}
-	if err := a.accept(request); err != nil {
-		return err
-	}
-	if _, err := a.event(ctx, ofi.Connected); err != nil {
-		return err
-	}
+	request := try.Get(a.event(ctx, ofi.ConnRequest))
+	try.Do(a.accept(request))
+	try.Get(a.event(ctx, ofi.Connected))
 	if peer, err := a.ep.Peer(); err == nil { // fi_getpeer
 		fmt.Fprintf(a.out, "connected with %v\n", peer.Addr())
 	}
 	entry := make([]ofi.Entry, 1)
-	if _, err := a.recvCQ.SRead(ctx, entry); err != nil { // fi_cq_sread
-		return err
-	}
+	try.Get(a.recvCQ.SRead(ctx, entry)) // fi_cq_sread
 	fmt.Fprintf(a.out, "received '%s'\n", a.buf[:entry[0].Len])
-	if _, err := a.event(ctx, ofi.Shutdown); err != nil {
-		return err
-	}
+	try.Get(a.event(ctx, ofi.Shutdown))
 	fmt.Fprintln(a.out, "shut down")
 	return nil
 }

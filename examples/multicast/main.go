@@ -48,15 +48,10 @@ type example struct {
 func main() { try.Main("multicast", run) }
 
 // run reads the command line and opens the device.
-func run(ctx context.Context, args []string, out io.Writer) error {
-	o, err := parse(args)
-	if err != nil {
-		return err
-	}
-	device, err := o.open()
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer try.Catch(&err)
+	o := try.Get(parse(args))
+	device := try.Get(o.open())
 	defer device.Close()
 	return o.run(ctx, device, out)
 }
@@ -111,18 +106,18 @@ func (o options) run(ctx context.Context, device *roce.Device, out io.Writer) er
 // exchange joins the group, sends or receives the messages, and leaves the group.
 func (e *example) exchange(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	try.Do(e.resolveAddr(ctx))
+	e.resolveAddr(ctx)
 	port := try.Get(e.id.Device().QueryPort(1))
 	if mtu := port.ActiveMTU.Bytes(); e.msgLength > mtu { // a datagram is one packet
 		return fmt.Errorf("buffer length %d is larger than active mtu %d", e.msgLength, mtu)
 	}
-	try.Do(e.createResources())
+	e.createResources()
 	if !e.sender {
 		for range e.msgCount { // into the same memory
 			try.Do(e.id.PostRecv(0, e.mr.SGE(0, e.mr.Len())))
 		}
 	}
-	try.Do(e.join(ctx))
+	e.join(ctx)
 	defer e.cmEvents(ctx)()
 	if !e.sender {
 		fmt.Fprintln(e.out, "waiting for messages...")
@@ -141,15 +136,12 @@ func (e *example) exchange(ctx context.Context) (err error) {
 }
 
 // getCMEvent waits for the next event, which must have the type want.
-func (e *example) getCMEvent(ctx context.Context, want rdmacm.EventType) (*rdmacm.Event, error) {
-	event, err := e.events.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (e *example) getCMEvent(ctx context.Context, want rdmacm.EventType) *rdmacm.Event {
+	event := try.Get(e.events.Next(ctx))
 	if event.Type != want {
-		return nil, fmt.Errorf("event: %v, status: %d: %w", event.Type, event.Status, event.Err)
+		try.Do(fmt.Errorf("event: %v, status: %d: %w", event.Type, event.Status, event.Err))
 	}
-	return event, nil
+	return event
 }
 
 // cmEvents prints events until the returned function is called (cm_thread).
@@ -173,53 +165,37 @@ func (e *example) cmEvents(ctx context.Context) (stop func()) {
 }
 
 // resolveAddr binds the ID to an address, and so to the device, and resolves the group.
-func (e *example) resolveAddr(ctx context.Context) error {
+func (e *example) resolveAddr(ctx context.Context) {
 	if e.bindAddr.IsValid() {
-		if err := e.id.Bind(netip.AddrPortFrom(e.bindAddr, 0)); err != nil {
-			return err
-		}
+		try.Do(e.id.Bind(netip.AddrPortFrom(e.bindAddr, 0)))
 	}
-	if err := e.id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPortFrom(e.mcastAddr, 0), 0); err != nil {
-		return err
-	}
-	_, err := e.getCMEvent(ctx, rdmacm.AddrResolved)
-	return err
+	try.Do(e.id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPortFrom(e.mcastAddr, 0), 0))
+	e.getCMEvent(ctx, rdmacm.AddrResolved)
 }
 
 // createResources makes the completion queue, the queue pair and the memory, with the protection domain of the ID. (The
 // completion queue of the program in C always has room for two completions.)
-func (e *example) createResources() (err error) {
-	if e.cq, err = e.id.Device().CreateCQ(e.msgCount); err != nil {
-		return err
-	}
+func (e *example) createResources() {
+	e.cq = try.Get(e.id.Device().CreateCQ(e.msgCount))
 	config := roce.QPConfig{Type: roce.UD, SendCQ: e.cq, RecvCQ: e.cq, Caps: roce.Caps{MaxSendWR: e.msgCount, MaxRecvWR: e.msgCount, MaxSendSGE: 1, MaxRecvSGE: 1}}
-	if err := e.id.CreateQP(nil, config); err != nil {
-		return err
-	}
+	try.Do(e.id.CreateQP(nil, config))
 	size := e.msgLength
 	if !e.sender { // a receiver needs room for the GRH
 		size += roce.GRHLen
 	}
-	e.mr, err = e.id.RegMsgs(make([]byte, size))
-	return err
+	e.mr = try.Get(e.id.RegMsgs(make([]byte, size)))
 }
 
 // join joins the group. The event has the address vector of the group.
-func (e *example) join(ctx context.Context) error {
-	if err := e.id.JoinMulticast(ctx, e.mcastAddr, nil); err != nil {
-		return err
-	}
-	event, err := e.getCMEvent(ctx, rdmacm.MulticastJoin)
-	if err != nil {
-		return err
-	}
+func (e *example) join(ctx context.Context) {
+	try.Do(e.id.JoinMulticast(ctx, e.mcastAddr, nil))
+	event := e.getCMEvent(ctx, rdmacm.MulticastJoin)
 	// RoCE has neither LIDs nor service levels.
 	fmt.Fprintf(e.out, "joined dgid: %v, mlid 0x%x, sl %d\n", event.UD.AHAttr.DGID, 0, 0)
 	e.remoteQPN, e.remoteKey = event.UD.QPN, event.UD.QKey
 	if e.sender {
-		e.ah, err = e.id.Device().CreateAH(ctx, event.UD.AHAttr)
+		e.ah = try.Get(e.id.Device().CreateAH(ctx, event.UD.AHAttr))
 	}
-	return err
 }
 
 // postSend sends a message to the group. Its immediate data is the number of the queue pair.

@@ -100,8 +100,7 @@ func parse(args []string) (o options, err error) {
 
 // initResources makes what the queue pairs share: memory, the shared receive queue with its
 // receives, and the completion queue of receives with its channel.
-func (e *example) initResources(ctx context.Context) (err error) {
-	defer try.Catch(&err)
+func (e *example) initResources(ctx context.Context) {
 	e.srqID = try.Get(e.host.CreateID(nil, rdmacm.TCP, nil))
 	// The ID has a device when it has an address, or knows the peer's.
 	if e.server {
@@ -113,11 +112,11 @@ func (e *example) initResources(ctx context.Context) (err error) {
 	e.sendMR = try.Get(e.srqID.RegMsgs(make([]byte, e.msgLength)))
 	try.Do(e.srqID.CreateSRQ(nil, roce.SRQConfig{MaxWR: e.maxWR, MaxSGE: 1}))
 	for range e.maxWR {
-		try.Do(e.postRecv(0))
+		e.postRecv(0)
 	}
 	e.channel = try.Get(e.srqID.Device().CreateCompChannel())
 	e.srqCQ = try.Get(e.srqID.Device().CreateCQWith(roce.CQConfig{Entries: e.maxWR, Channel: e.channel}))
-	return e.srqCQ.RequestNotify(false) // for the first completion
+	try.Do(e.srqCQ.RequestNotify(false)) // for the first completion
 }
 
 // qpConfig makes a queue pair that takes from the shared receive queue.
@@ -127,8 +126,8 @@ func (e *example) qpConfig() roce.QPConfig {
 }
 
 // postRecv posts a receive on the shared receive queue. All receives use the same memory.
-func (e *example) postRecv(wrID uint64) error {
-	return e.srqID.PostRecv(wrID, e.recvMR.SGE(0, e.msgLength))
+func (e *example) postRecv(wrID uint64) {
+	try.Do(e.srqID.PostRecv(wrID, e.recvMR.SGE(0, e.msgLength)))
 }
 
 // send sends a message on a connection and waits for the completion.
@@ -144,32 +143,24 @@ func (e *example) send(ctx context.Context, id *rdmacm.ID) (roce.WC, error) {
 }
 
 // awaitCompletion waits for an event of the completion channel, and asks for the next one.
-func (e *example) awaitCompletion(ctx context.Context) error {
-	cq, err := e.channel.Next(ctx)
-	if err != nil {
-		return err
-	}
-	return cq.RequestNotify(false)
+func (e *example) awaitCompletion(ctx context.Context) {
+	cq := try.Get(e.channel.Next(ctx))
+	try.Do(cq.RequestNotify(false))
 }
 
 // receive calls f for every present completion of a receive, and posts the receive again.
-func (e *example) receive(f func(wc *roce.WC)) error {
+func (e *example) receive(f func(wc *roce.WC)) {
 	for wcs := make([]roce.WC, 1); e.srqCQ.Poll(wcs) > 0; {
-		if err := wcs[0].Err(); err != nil {
-			return err
-		}
+		try.Do(wcs[0].Err())
 		f(&wcs[0])
-		if err := e.postRecv(wcs[0].ID); err != nil {
-			return err
-		}
+		e.postRecv(wcs[0].ID)
 	}
-	return nil
 }
 
 // runServer accepts the connections, and answers whenever the queue may have become empty.
 func (e *example) runServer(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	try.Do(e.initResources(ctx))
+	e.initResources(ctx)
 	try.Do(e.srqID.Listen(4))
 	fmt.Fprintln(e.out, "waiting for connection from client...")
 	for range e.qpCount {
@@ -180,12 +171,12 @@ func (e *example) runServer(ctx context.Context) (err error) {
 	}
 	for sent, received := 0, 0; received < e.msgCount; {
 		for i := 0; i < e.maxWR && received < e.msgCount; {
-			try.Do(e.awaitCompletion(ctx))
-			try.Do(e.receive(func(wc *roce.WC) {
+			e.awaitCompletion(ctx)
+			e.receive(func(wc *roce.WC) {
 				received++
 				i++
 				fmt.Fprintf(e.out, "recv count: %d, qp_num: %d\n", received, wc.QPN)
-			}))
+			})
 		}
 		// The client disconnects as soon as it has the last message: the disconnection may come before
 		// the acknowledgement, and flush it.
@@ -201,7 +192,7 @@ func (e *example) runServer(ctx context.Context) (err error) {
 // runClient connects the queue pairs and sends on each in turn.
 func (e *example) runClient(ctx context.Context) (err error) {
 	defer try.Catch(&err)
-	try.Do(e.initResources(ctx))
+	e.initResources(ctx)
 	for range e.qpCount {
 		config := e.qpConfig()
 		id := try.Get(e.host.CreateEP(ctx, e.info, nil, &config))
@@ -215,11 +206,11 @@ func (e *example) runClient(ctx context.Context) (err error) {
 			fmt.Fprintf(e.out, "send count: %d, qp_num: %d\n", sent, wc.QPN)
 		}
 		// Wait until the server has processed all.
-		try.Do(e.awaitCompletion(ctx))
-		try.Do(e.receive(func(*roce.WC) {
+		e.awaitCompletion(ctx)
+		e.receive(func(*roce.WC) {
 			received++
 			fmt.Fprintf(e.out, "recv count: %d\n", received)
-		}))
+		})
 	}
 	return nil
 }
