@@ -112,7 +112,6 @@ func (c *Conn) Submit(now time.Time, op *Op) {
 		return
 	}
 	c.queue(now, &sendJob{msg: m, op: op, last: op.Kind == SendImmediate})
-	c.pump(now)
 }
 
 // expect gives an operation a cookie. The peer sends it in the message that continues the operation.
@@ -131,7 +130,6 @@ func (c *Conn) AcceptPut(now time.Time, op *Op, sink wire.Descriptor) {
 	c.expect(op)
 	op.Sink = sink
 	c.queue(now, &sendJob{op: op, msg: wire.Message{Type: wire.PutAck, Cookie: op.peer, SinkCookie: op.id, Desc: sink}})
-	c.pump(now)
 }
 
 // RefusePut answers a PUT_REQ without a sink, so the peer writes nothing. Status 0 means that this side drops the
@@ -141,7 +139,6 @@ func (c *Conn) RefusePut(now time.Time, op *Op, status int32) {
 		return
 	}
 	c.queue(now, &sendJob{op: op, last: true, msg: wire.Message{Type: wire.PutNak, Cookie: op.peer, Status: status}})
-	c.pump(now)
 	c.owe(now)
 }
 
@@ -161,7 +158,6 @@ func (c *Conn) RefuseGet(now time.Time, op *Op) {
 	}
 	op.err = &StatusError{statusNoData}
 	c.queue(now, &sendJob{op: op, last: true, msg: wire.Message{Type: wire.GetDone, Cookie: op.peer, Status: statusNoData}})
-	c.pump(now)
 	c.owe(now)
 }
 
@@ -182,15 +178,12 @@ func (c *Conn) finishWrites(now time.Time, op *Op, t wire.Type, n int) {
 		op.n, op.err = 0, &StatusError{status}
 	}
 	c.queue(now, &sendJob{op: op, last: true, writes: writes, msg: wire.Message{Type: t, Cookie: op.peer, Status: status}})
-	c.pump(now)
 }
 
-// queue appends a message to one of the three queues.
+// queue appends a message of an operation to one of the three queues, and sends what can be sent.
 func (c *Conn) queue(now time.Time, j *sendJob) {
-	if j.op != nil {
-		j.op.deadline = now.Add(c.cfg.Timeout)
-		j.op.sending++
-	}
+	j.op.deadline = now.Add(c.cfg.Timeout)
+	j.op.sending++
 	switch {
 	case !j.msg.Type.NeedsCredit():
 		c.answers = append(c.answers, j)
@@ -199,6 +192,7 @@ func (c *Conn) queue(now time.Time, j *sendJob) {
 	default:
 		c.requests = append(c.requests, j)
 	}
+	c.pump(now)
 }
 
 // pump sends as many messages as credits, reservations and the limit of sends in flight allow, answers first.

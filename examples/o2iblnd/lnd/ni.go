@@ -74,22 +74,14 @@ type Answer struct {
 func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	m, err := wire.Decode(private)
 	reject := wire.Reject{Version: wire.Version2, Why: wire.Fatal, Params: wire.ConnParams{MaxMessage: wire.MaxMessage}}
-	switch {
-	case n.Privileged && port >= 1024, err != nil:
+	if n.Privileged && port >= 1024 || err != nil {
 		return refusal(reject, nil)
 	}
-	reject.Version = m.Version
-	switch {
-	case m.Dst != n.nid:
+	if reject.Version = m.Version; m.Dst != n.nid {
 		return refusal(reject, nil)
 	}
 	reject.Stamp, reject.Params = n.stamp, n.params(m.Version)
-	reject.Why = n.check(m)
-	if reject.Why != 0 { // before the NI keeps state for the peer
-		return refusal(reject, nil)
-	}
-	if full {
-		reject.Why = wire.NoResources
+	if reject.Why = n.check(m, full); reject.Why != 0 { // before the NI keeps state for the peer
 		return refusal(reject, nil)
 	}
 	p := n.Peer(m.Src)
@@ -110,8 +102,9 @@ func (n *NI) Request(private []byte, port uint16, full bool) Answer {
 	return Answer{Private: ack, Peer: p, Identity: n.identity(p), Params: m.Conn}
 }
 
-// check compares a request with the limits of this side. It returns 0 if the request is acceptable.
-func (n *NI) check(m *wire.Message) wire.Why {
+// check compares a request with the limits of this side, which full says it has reached. It returns 0 if the request is
+// acceptable.
+func (n *NI) check(m *wire.Message, full bool) wire.Why {
 	own := n.params(m.Version)
 	switch c := m.Conn; {
 	case m.DstStamp != 0 && m.DstStamp != n.stamp:
@@ -128,6 +121,8 @@ func (n *NI) check(m *wire.Message) wire.Why {
 		return wire.RDMAFrags
 	case c.MaxMessage > wire.MaxMessage:
 		return wire.Fatal
+	case full:
+		return wire.NoResources
 	}
 	return 0
 }

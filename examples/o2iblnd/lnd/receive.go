@@ -135,5 +135,4 @@ func (c *Conn) writePut(now time.Time, op *Op, m *wire.Message) {
 	}
 	op.err = &StatusError{statusProto}
 	c.queue(now, &sendJob{op: op, last: true, msg: wire.Message{Type: wire.PutDone, Cookie: op.peer, Status: statusProto}})
-	c.pump(now)
 }

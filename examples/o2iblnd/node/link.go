@@ -118,7 +118,7 @@ func (l *link) receive(now time.Time, wc *roce.WC) {
 		l.conn.Close(err)
 		return
 	}
-	l.node.traced(l, b, true)
+	l.node.traced(l, "<", b)
 	l.node.establish(l) // data of the peer implies its RTU
 	l.conn.Receive(now, b)
 }
@@ -143,7 +143,7 @@ func (l *link) transmit(t *lnd.Transmit) error {
 	l.slots = l.slots[:len(l.slots)-1]
 	l.used[t.ID] = slot
 	copy(l.send.Bytes()[slot*wire.MaxMessage:], t.Message)
-	l.node.traced(l, t.Message, false)
+	l.node.traced(l, ">", t.Message)
 	wrs = append(wrs, roce.SendWR{ID: t.ID, Opcode: roce.Send, Flags: roce.Signaled, SG: []roce.SGE{l.send.SGE(slot*wire.MaxMessage, len(t.Message))}})
 	_, err := l.id.QP().PostSends(wrs)
 	return err

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/examples/o2iblnd/lnd"
@@ -53,12 +54,7 @@ func (n *Node) Detach(t *Target) {
 
 // detach removes a target. The caller holds mu.
 func (n *Node) detach(t *Target) {
-	for i := range n.targets {
-		if n.targets[i] == t {
-			n.targets = append(n.targets[:i:i], n.targets[i+1:]...)
-			return
-		}
-	}
+	n.targets = slices.DeleteFunc(n.targets, func(o *Target) bool { return o == t })
 }
 
 func (n *Node) match(h *wire.LNetHeader) *Target {

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"cmp"
+	"slices"
 	"unsafe"
 
 	"github.com/goroce/roce"
@@ -44,9 +46,7 @@ type Pool struct {
 
 // NewPool returns a pool of a protection domain.
 func NewPool(pd *roce.PD, cfg PoolConfig) *Pool {
-	if cfg.DirtyWatermark == 0 {
-		cfg.DirtyWatermark = defaultWatermark
-	}
+	cfg.DirtyWatermark = cmp.Or(cfg.DirtyWatermark, defaultWatermark)
 	return &Pool{pd: pd, cfg: cfg}
 }
 
@@ -72,12 +72,11 @@ const access = roce.LocalWrite | roce.RemoteWrite
 func (p *Pool) Map(b []byte) (*Mapping, error) {
 	key := mapKey{unsafe.SliceData(b), len(b)}
 	if p.cfg.Mode == FMR && p.cfg.Cache {
-		for i, m := range p.dirty {
-			if m.key == key {
-				p.dirty = append(p.dirty[:i], p.dirty[i+1:]...)
-				p.Reused++
-				return m, nil
-			}
+		if i := slices.IndexFunc(p.dirty, func(m *Mapping) bool { return m.key == key }); i >= 0 {
+			m := p.dirty[i]
+			p.dirty = slices.Delete(p.dirty, i, i+1)
+			p.Reused++
+			return m, nil
 		}
 	}
 	reg, err := p.region()

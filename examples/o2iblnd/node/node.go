@@ -112,10 +112,7 @@ func (n *Node) Close() error {
 	}
 	n.closed = true
 	for l := range n.links {
-		if l.conn != nil {
-			l.conn.Close(lnd.ErrClosed)
-			n.act(l)
-		}
+		n.closeConn(l)
 	}
 	for _, p := range n.peers {
 		n.failQueue(p, net.ErrClosed)
@@ -198,10 +195,6 @@ func (n *Node) event(ev *rdmacm.Event) {
 	case rdmacm.AddrError, rdmacm.RouteError, rdmacm.ConnectError:
 		n.failed(l, 0, nil)
 	case rdmacm.Disconnected, rdmacm.DeviceRemoval:
-		if l.conn != nil {
-			l.conn.Close(lnd.ErrClosed)
-			n.act(l)
-		}
 		n.drop(l)
 	}
 }
@@ -265,9 +258,8 @@ func (n *Node) request(ev *rdmacm.Event) {
 	a := n.ni.Request(ev.Conn.PrivateData, ev.ID.PeerAddr().Port(), n.closed || len(n.links) >= maxLinks)
 	if a.CloseOld {
 		for l := range n.links {
-			if l.peer == a.Peer && l.conn != nil {
-				l.conn.Close(lnd.ErrClosed)
-				n.act(l)
+			if l.peer == a.Peer {
+				n.closeConn(l)
 			}
 		}
 	}
@@ -348,15 +340,20 @@ func (n *Node) failed(l *link, reason int, private []byte) {
 	n.drop(l)
 }
 
+// closeConn ends the connection of a link, if it has one.
+func (n *Node) closeConn(l *link) {
+	if l.conn != nil {
+		l.conn.Close(lnd.ErrClosed)
+		n.act(l)
+	}
+}
+
 // drop frees a link and connects again if operations wait.
 func (n *Node) drop(l *link) {
 	if l.gone {
 		return
 	}
-	if l.conn != nil {
-		l.conn.Close(lnd.ErrClosed)
-		n.act(l)
-	}
+	n.closeConn(l)
 	if !l.active && !l.established {
 		n.ni.Settled(l.peer)
 		l.established = true
@@ -495,14 +492,10 @@ func (n *Node) tracef(format string, args ...any) {
 	}
 }
 
-// traced traces a message.
-func (n *Node) traced(l *link, b []byte, received bool) {
+// traced traces a message. The arrow is "<" for one of the peer and ">" for one of this side.
+func (n *Node) traced(l *link, arrow string, b []byte) {
 	if n.cfg.Trace == nil {
 		return
-	}
-	arrow := ">"
-	if received {
-		arrow = "<"
 	}
 	m, err := wire.Decode(b)
 	if err != nil {
