@@ -77,12 +77,11 @@ func Decode(b []byte) (*Message, error) {
 	if len(b) < MessageLen {
 		return nil, fmt.Errorf("selftest: a message of %d bytes, want %d", len(b), MessageLen)
 	}
-	m := &Message{Body: b[headerLen:MessageLen]}
-	if binary.BigEndian.Uint32(b) == magic {
-		m.Order = wire.BigEndian
-	} else if got := binary.LittleEndian.Uint32(b); got != magic {
-		return nil, fmt.Errorf("selftest: magic %#x, want %#x", got, uint32(magic))
+	order, ok := wire.OrderOf(b, magic)
+	if !ok {
+		return nil, fmt.Errorf("selftest: magic %#x, want %#x", binary.LittleEndian.Uint32(b), uint32(magic))
 	}
+	m := &Message{Order: order, Body: b[headerLen:MessageLen]}
 	o := m.order()
 	if v := o.Uint32(b[4:]); v != version {
 		return nil, fmt.Errorf("selftest: version %d, want %d", v, version)
@@ -91,12 +90,7 @@ func Decode(b []byte) (*Message, error) {
 	return m, nil
 }
 
-func (m *Message) order() binary.ByteOrder {
-	if m.Order == wire.BigEndian {
-		return binary.BigEndian
-	}
-	return binary.LittleEndian
-}
+func (m *Message) order() binary.ByteOrder { return m.Order.ByteOrder() }
 
 // New returns a message with an empty body.
 func New(t Type, features uint32) *Message {

@@ -41,6 +41,6 @@ func SetChecksum(b []byte, kind ChecksumKind) {
 	if kind != NoChecksum {
 		sum = checksum(b, kind)
 	}
-	order, _ := orderOf(b)
-	order.get().PutUint32(b[12:], sum)
+	order, _ := OrderOf(b, magic)
+	order.ByteOrder().PutUint32(b[12:], sum)
 }

@@ -33,14 +33,11 @@ const (
 	BigEndian    Order = true
 )
 
-func (o Order) get() binary.ByteOrder {
-	if o == BigEndian {
-		return binary.BigEndian
-	}
-	return binary.LittleEndian
-}
-
-func (o Order) put() binary.AppendByteOrder {
+// ByteOrder returns what reads and writes numbers in this order.
+func (o Order) ByteOrder() interface {
+	binary.ByteOrder
+	binary.AppendByteOrder
+} {
 	if o == BigEndian {
 		return binary.BigEndian
 	}
@@ -188,7 +185,7 @@ func (m *Message) Len() int {
 
 // Append appends the encoded message to b, with Checksum as it is.
 func (m *Message) Append(b []byte) []byte {
-	o := m.Order.put()
+	o := m.Order.ByteOrder()
 	b = o.AppendUint32(b, magic)
 	b = o.AppendUint16(b, uint16(m.Version))
 	b = append(b, byte(m.Type), m.Credits)
@@ -233,8 +230,8 @@ func (p ConnParams) append(b []byte, o binary.AppendByteOrder) []byte {
 	return o.AppendUint32(b, p.MaxMessage)
 }
 
-// orderOf finds out the byte order of a sender from the magic number.
-func orderOf(b []byte) (o Order, ok bool) {
+// OrderOf finds out the byte order of a sender from the magic number at the start of b.
+func OrderOf(b []byte, magic uint32) (o Order, ok bool) {
 	switch magic {
 	case binary.LittleEndian.Uint32(b):
 		return LittleEndian, true
@@ -251,11 +248,11 @@ func Decode(b []byte) (*Message, error) {
 	if len(b) < 6 {
 		return nil, fail(object, TooShort, uint64(len(b)), 6)
 	}
-	order, ok := orderOf(b)
+	order, ok := OrderOf(b, magic)
 	if !ok {
 		return nil, fail(object, BadMagic, uint64(binary.LittleEndian.Uint32(b)), uint64(magic))
 	}
-	o := order.get()
+	o := order.ByteOrder()
 	m := &Message{Order: order, Version: Version(o.Uint16(b[4:]))}
 	if m.Version != Version1 && m.Version != Version2 {
 		return nil, fail(object, BadVersion, uint64(m.Version), uint64(Version2))
@@ -295,7 +292,7 @@ func Decode(b []byte) (*Message, error) {
 
 // decodeBody decodes the body, which has at least the shortest length of its type.
 func (m *Message) decodeBody(b []byte, has fields) error {
-	o := m.Order.get()
+	o := m.Order.ByteOrder()
 	if has&hasConn != 0 {
 		m.Conn = decodeConn(b, o)
 	}

@@ -50,7 +50,7 @@ type PingInfo struct {
 
 // Append appends the encoded answer to b.
 func (p *PingInfo) Append(b []byte) []byte {
-	o := p.Order.put()
+	o := p.Order.ByteOrder()
 	for _, v := range [...]uint32{pingMagic, uint32(p.Features), p.PID, uint32(len(p.Interfaces))} {
 		b = o.AppendUint32(b, v)
 	}
@@ -69,14 +69,12 @@ func DecodePing(b []byte) (*PingInfo, error) {
 	if len(b) < pingHeader {
 		return nil, fail(object, TooShort, uint64(len(b)), pingHeader)
 	}
-	p := &PingInfo{Order: LittleEndian}
-	if binary.BigEndian.Uint32(b) == pingMagic {
-		p.Order = BigEndian
-	} else if got := binary.LittleEndian.Uint32(b); got != pingMagic {
-		return nil, fail(object, BadMagic, uint64(got), pingMagic)
+	order, ok := OrderOf(b, pingMagic)
+	if !ok {
+		return nil, fail(object, BadMagic, uint64(binary.LittleEndian.Uint32(b)), pingMagic)
 	}
-	o := p.Order.get()
-	p.Features, p.PID = Features(o.Uint32(b[4:])), o.Uint32(b[8:])
+	o := order.ByteOrder()
+	p := &PingInfo{Order: order, Features: Features(o.Uint32(b[4:])), PID: o.Uint32(b[8:])}
 	n := o.Uint32(b[12:])
 	if n > maxPingNIDs {
 		return nil, fail(object, BadLength, uint64(n), maxPingNIDs)

@@ -44,7 +44,7 @@ type Reject struct {
 
 // Append appends the encoded refusal to b.
 func (r *Reject) Append(b []byte) []byte {
-	o := r.Order.put()
+	o := r.Order.ByteOrder()
 	b = o.AppendUint32(b, magic)
 	b = o.AppendUint16(b, uint16(r.Version))
 	b = append(b, byte(r.Why), 0)
@@ -58,11 +58,11 @@ func DecodeReject(b []byte) (*Reject, error) {
 	if len(b) < rejectLen {
 		return nil, fail(object, TooShort, uint64(len(b)), rejectLen)
 	}
-	order, ok := orderOf(b)
+	order, ok := OrderOf(b, magic)
 	if !ok {
 		return nil, fail(object, BadMagic, uint64(binary.LittleEndian.Uint32(b)), uint64(magic))
 	}
-	o := order.get()
+	o := order.ByteOrder()
 	r := &Reject{Order: order, Version: Version(o.Uint16(b[4:])), Why: Why(b[6]), Stamp: Stamp(o.Uint64(b[8:])), Params: decodeConn(b[16:], o)}
 	if r.Version != Version1 && r.Version != Version2 {
 		return nil, fail(object, BadVersion, uint64(r.Version), uint64(Version2))
