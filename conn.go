@@ -207,18 +207,6 @@ func (e *endpoint) push(ev cm.Event) {
 	e.signal.Notify()
 }
 
-// pop takes the oldest event; ok is false if there is none. If there is none
-// and the connection has ended, err is the reason.
-func (e *endpoint) pop() (ev cm.Event, ok bool, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.events) == 0 {
-		return ev, false, e.err
-	}
-	ev, e.events = e.events[0], e.events[1:]
-	return ev, true, nil
-}
-
 // end records the end of the connection, flushes the queue pair, and drops the request if the
 // program has not accepted it.
 func (e *endpoint) end(why error) {
@@ -240,21 +228,20 @@ func (e *endpoint) destroy() {
 }
 
 // next waits for an event of the handshake, or for the answer of ResolveUD. It returns events from
-// before the end of the connection first.
-func (e *endpoint) next(ctx context.Context) (cm.Event, error) {
-	err := e.dev.nic.Wait(ctx, e.signal, e.done, func() bool {
+// before the end of the connection first, and then the reason for the end.
+func (e *endpoint) next(ctx context.Context) (ev cm.Event, err error) {
+	err = e.dev.nic.Wait(ctx, e.signal, e.done, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return len(e.events) > 0
 	})
-	ev, ok, why := e.pop()
-	switch {
-	case ok:
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.events) > 0 {
+		ev, e.events = e.events[0], e.events[1:]
 		return ev, nil
-	case why != nil:
-		return ev, why
 	}
-	return ev, err
+	return ev, cmp.Or(e.err, err)
 }
 
 // why replaces the error of a handshake operation by its cause: if the state had
@@ -352,7 +339,7 @@ func (c *Conn) Disconnect(ctx context.Context) error {
 	if err != nil && !e.over() {
 		return err
 	}
-	if err := e.reason(); isTimeout(err) {
+	if err := e.reason(); errors.Is(err, syscall.ETIMEDOUT) {
 		return &errs.Error{Op: "disconnect", Detail: "the peer has not confirmed the end of the connection", Err: err}
 	}
 	return nil

@@ -1,9 +1,6 @@
 package roce
 
 import (
-	"errors"
-	"syscall"
-
 	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/link"
@@ -53,6 +50,3 @@ func asRefusal(ev cm.Event) error {
 	}
 	return nil
 }
-
-// isTimeout reports whether err means that a peer did not answer.
-func isTimeout(err error) bool { return errors.Is(err, syscall.ETIMEDOUT) }

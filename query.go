@@ -108,7 +108,8 @@ func (d *Device) Query() DeviceAttr {
 			CapMemMgtExtensions | CapFlushGlobal | CapFlushPersist | CapAtomicWrite | CapCrossChannel | CapDC,
 		// On words that are aligned in memory, atomics are those of the CPU. On
 		// other words they are atomic with those of the device only.
-		AtomicCap: AtomicGlob, CalcCap: calcCap(),
+		AtomicCap: AtomicGlob, CalcCap: CalcCap{Types: []CalcType{CalcInt, CalcUint, CalcFloat}, Sizes: []CalcSize{Calc64Bit},
+			IntOps: qp.CalcOps(CalcInt), UintOps: qp.CalcOps(CalcUint), FloatOps: qp.CalcOps(CalcFloat)},
 		MaxMRSize: mr.MaxLength, PageSizeCap: 0xFFFFF000, // irrelevant: memory is not pinned
 		MaxQP: nic.MaxQP, MaxQPWR: qp.MaxWR, MaxSGE: qp.MaxSGE, MaxSGERd: qp.MaxSGE, MaxInline: qp.MaxInline,
 		MaxCQ: unlimited, MaxCQE: cq.MaxEntries,
@@ -553,9 +554,4 @@ type CalcCap struct {
 func (c *CalcCap) Offers(r Calc) bool {
 	ops := map[CalcType][]CalcOp{CalcInt: c.IntOps, CalcUint: c.UintOps, CalcFloat: c.FloatOps}[r.Type]
 	return slices.Contains(c.Types, r.Type) && slices.Contains(c.Sizes, r.Size) && slices.Contains(ops, r.Op)
-}
-
-func calcCap() CalcCap {
-	return CalcCap{Types: []CalcType{CalcInt, CalcUint, CalcFloat}, Sizes: []CalcSize{Calc64Bit},
-		IntOps: qp.CalcOps(CalcInt), UintOps: qp.CalcOps(CalcUint), FloatOps: qp.CalcOps(CalcFloat)}
 }
