@@ -220,7 +220,10 @@ func newDevice(c Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, GUID: cm.GUID(d.guid), Rand: d.rand, Limits: c.Limits.gsi(), Presence: at})
+	l := &c.Limits
+	d.cm, err = gsi.New(gsi.Config{NIC: d.nic, Memory: d.mem, Rand: d.rand, MADRate: l.MADRate, Presence: at,
+		Manager: cm.Config{GUID: cm.GUID(d.guid), MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen, HalfOpenTimeout: l.HalfOpenTimeout,
+			RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate}})
 	return d, err
 }
 
@@ -345,11 +348,6 @@ type ConnLimits struct {
 // defaultCloseTimeout is long enough for six copies of a message, see Manager.Close in
 // package cm.
 const defaultCloseTimeout = 300 * time.Millisecond
-
-func (l *ConnLimits) gsi() gsi.Limits {
-	return gsi.Limits{MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen, HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout,
-		ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate, MADRate: l.MADRate}
-}
 
 // lineRate returns c with the speed of the port as line rate, if c has none
 // and the port knows its speed.

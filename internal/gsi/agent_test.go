@@ -9,6 +9,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/cm"
 	"github.com/goroce/roce/internal/hostnet"
 	"github.com/goroce/roce/internal/nic"
 	"github.com/goroce/roce/internal/route"
@@ -48,7 +49,7 @@ func testAgent(t *testing.T, host route.Resolver) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := New(Config{NIC: n, Memory: mr.NewTable(rand.Uint64), GUID: 1, Rand: rand.Uint64})
+	g, err := New(Config{NIC: n, Memory: mr.NewTable(rand.Uint64), Rand: rand.Uint64, Manager: cm.Config{GUID: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

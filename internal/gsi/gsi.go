@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
@@ -23,24 +22,13 @@ import (
 	"github.com/goroce/roce/qp"
 )
 
-// Limits bounds the state and the answers that peers can cause in the connection
-// manager; 0 means the default. See ConnLimits of package roce.
-type Limits struct {
-	MaxConns                  int
-	MaxHalfOpen               int
-	HalfOpenTimeout           time.Duration
-	RequestTimeout            time.Duration
-	ReplyRate, TotalReplyRate int
-	MADRate                   int
-}
-
 // Config configures an [Agent].
 type Config struct {
 	NIC      *nic.NIC
 	Memory   *mr.Table
-	GUID     cm.GUID
 	Rand     func() uint64
-	Limits   Limits
+	Manager  cm.Config      // GUID and limits; New sets the other fields
+	MADRate  int            // of management datagrams per second; 0: the default
 	Presence share.Presence // on the addresses
 }
 
@@ -81,17 +69,16 @@ const sendDepth = 1024
 
 // New makes the QP 1 of a NIC.
 func New(c Config) (*Agent, error) {
-	g := &Agent{nic: c.NIC, shard: c.NIC.Shard(0), paths: newPathCache(), limiter: newMADLimiter(c.Limits.MADRate, c.Rand()),
+	g := &Agent{nic: c.NIC, shard: c.NIC.Shard(0), paths: newPathCache(), limiter: newMADLimiter(c.MADRate, c.Rand()),
 		conns: map[*Conn]struct{}{}, queries: map[*Query]struct{}{}, inquiries: map[*Inquiry]struct{}{}, listeners: map[*Listener]struct{}{}}
 	g.shared, g.teller = c.Presence.Shared, c.Presence.Teller
 	g.ports.init(c.Rand(), portsOf(g.shared))
 	g.background, g.cancel = context.WithCancel(context.Background())
-	l := &c.Limits
+	m := c.Manager
+	m.IDs, m.Rand = idsOf(g.shared), func() uint32 { return uint32(c.Rand()) }
+	m.Left = func(c *cm.Conn) { g.forget(c.User.(*Conn)) }
 	var err error
-	g.manager, err = cm.NewManager(cm.Config{GUID: c.GUID, IDs: idsOf(g.shared), Rand: func() uint32 { return uint32(c.Rand()) }, MaxConns: l.MaxConns, MaxHalfOpen: l.MaxHalfOpen,
-		HalfOpenTimeout: l.HalfOpenTimeout, RequestTimeout: l.RequestTimeout, ReplyRate: l.ReplyRate, TotalReplyRate: l.TotalReplyRate,
-		Left: func(c *cm.Conn) { g.forget(c.User.(*Conn)) }})
-	if err != nil {
+	if g.manager, err = cm.NewManager(m); err != nil {
 		return nil, err
 	}
 	// This queue never gets a completion: sends are unsignaled, and received
