@@ -323,12 +323,6 @@ func (m *Manager) handleAPR(r *rx, apr *APR) {
 		Info: clone(apr.Info[:min(apr.InfoLen, InfoLen)])})
 }
 
-// unanswered ends the wait for an APR. The connection stays.
-func (c *Conn) unanswered() {
-	c.alt.lap = lapIdle
-	c.event(Event{Kind: AlternateResponse, Err: ErrTimeout, Alternate: c.alt.offered()})
-}
-
 // reachable asks the owner whether it can reach a peer. Without Config.Reachable it is true.
 func (m *Manager) reachable(local, peer bth.GID) bool {
 	return m.cfg.Reachable == nil || m.cfg.Reachable(local, peer)

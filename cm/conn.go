@@ -284,8 +284,9 @@ func (c *Conn) timeout(now mono.Time) {
 // is connected. Linux sends no REJ here.
 func (c *Conn) giveUp(now mono.Time) {
 	switch c.state {
-	case StateEstablished: // a LAP
-		c.unanswered()
+	case StateEstablished: // a LAP; the connection stays
+		c.alt.lap = lapIdle
+		c.event(Event{Kind: AlternateResponse, Err: ErrTimeout, Alternate: c.alt.offered()})
 		return
 	case StateDreqSent:
 		c.toTimewait(now)

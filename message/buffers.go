@@ -85,16 +85,6 @@ func (b *buffers) allocate(q *roce.QP) (err error) {
 	return nil
 }
 
-// allocateTransfers makes the buffer of transfers, unless it exists. Most connections make no
-// transfers.
-func (b *buffers) allocateTransfers() (err error) {
-	if b.xmr == nil {
-		b.xbuf = make([]byte, b.cfg.Transfers*pieceLen)
-		b.xmr, err = b.pd.RegMR(b.xbuf, roce.LocalWrite)
-	}
-	return err
-}
-
 func (b *buffers) postRecv(q *roce.QP, slot int) error {
 	return q.PostRecv(&roce.RecvWR{ID: recvFlag | uint64(slot), SG: []roce.SGE{b.rmr.SGE(slot*b.cfg.MaxMessage, b.cfg.MaxMessage)}})
 }

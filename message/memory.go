@@ -119,9 +119,9 @@ func (c *Conn) transfer(ctx context.Context, t Token, how Access, off int, p []b
 	return nil
 }
 
-// prepareTransfers makes the buffer of transfers, unless Close was called: a new region would keep the domain
-// open.
-func (c *Conn) prepareTransfers() error {
+// prepareTransfers makes the buffer of transfers, unless it exists: most connections make no transfers. It fails if
+// Close was called: a new region would keep the domain open.
+func (c *Conn) prepareTransfers() (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -129,8 +129,11 @@ func (c *Conn) prepareTransfers() error {
 		return c.err
 	case c.exports == nil:
 		return errClosed
+	case c.xmr == nil:
+		c.xbuf = make([]byte, c.cfg.Transfers*pieceLen)
+		c.xmr, err = c.pd.RegMR(c.xbuf, roce.LocalWrite)
 	}
-	return c.allocateTransfers()
+	return err
 }
 
 // transfer has the pieces in flight of one call.

@@ -202,7 +202,10 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 		return id.fail(op, syscall.EINVAL, "the ID has no queue pair, and the parameters name none")
 	}
 	if inquiry != nil {
-		return id.named(op, acceptUD(inquiry, q, p))
+		if q != nil {
+			return id.named(op, inquiry.Accept(inside.QP(q), p.PrivateData))
+		}
+		return id.named(op, inquiry.AcceptQPN(p.QPN, UDPQKey, p.PrivateData))
 	}
 	proposed := conn.Offer()
 	if err := inside.CompleteParam(&p, &proposed); err != nil {
@@ -234,13 +237,6 @@ func (id *ID) Accept(ctx context.Context, p ConnParam) error {
 		return id.named(op, err)
 	}
 	return id.complete(ctx, Established, Rejected, Unreachable, Disconnected)
-}
-
-func acceptUD(r *gsi.Inquiry, q *roce.QP, p ConnParam) error {
-	if q != nil {
-		return r.Accept(inside.QP(q), p.PrivateData)
-	}
-	return r.AcceptQPN(p.QPN, UDPQKey, p.PrivateData)
 }
 
 // Reject refuses a request (rdma_reject), or on the active side the peer's answer,

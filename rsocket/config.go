@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goroce/roce"
 	"github.com/goroce/roce/errs"
 	"github.com/goroce/roce/internal/settings"
 )
@@ -85,9 +84,4 @@ func (c Config) complete() (Config, error) {
 	c.RecvBuffer += c.RecvBuffer & 1
 	c.Linger = cmp.Or(c.Linger, defaultLinger)
 	return c, err
-}
-
-// caps are the queue sizes of a stream's queue pair.
-func (c Config) caps() roce.Caps {
-	return roce.Caps{MaxSendWR: c.SendDepth, MaxRecvWR: c.RecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: inlineMax}
 }

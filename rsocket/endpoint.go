@@ -77,7 +77,8 @@ func newEndpoint(d *roce.Device, cfg Config) (e *endpoint, err error) {
 
 // qpConfig returns the configuration of the stream's queue pair.
 func (e *endpoint) qpConfig() roce.QPConfig {
-	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, Caps: e.cfg.caps()}
+	return roce.QPConfig{SendCQ: e.cq, RecvCQ: e.cq,
+		Caps: roce.Caps{MaxSendWR: e.cfg.SendDepth, MaxRecvWR: e.cfg.RecvDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: inlineMax}}
 }
 
 // prepare posts the receives. They have no memory: data arrives by WRITEs with immediate, and a

@@ -12,23 +12,15 @@ import (
 // Add adds n; if n is negative, it takes -n away for dropped events. It waits only if the program has filled
 // the eventfd.
 func Add(fd, n int) {
-	switch {
-	case n > 0:
-		var add [8]byte
-		binary.NativeEndian.PutUint64(add[:], uint64(n))
-		unix.Write(fd, add[:])
-	case n < 0:
-		take(fd, -n)
+	var number [8]byte
+	if n > 0 {
+		binary.NativeEndian.PutUint64(number[:], uint64(n))
+		unix.Write(fd, number[:])
 	}
-}
-
-// take takes 1 away n times, or less often if threads of the library have been faster.
-func take(fd, n int) {
-	var one [8]byte
-	for range n {
+	for ; n < 0; n++ {
 		// read would wait if the descriptor is blocking.
-		if _, err := unix.Preadv2(fd, [][]byte{one[:]}, -1, unix.RWF_NOWAIT); err != nil {
-			return
+		if _, err := unix.Preadv2(fd, [][]byte{number[:]}, -1, unix.RWF_NOWAIT); err != nil {
+			return // threads of the library have been faster
 		}
 	}
 }

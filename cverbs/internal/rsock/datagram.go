@@ -171,7 +171,7 @@ func newDatagram(host *rdmacm.Host, v6 bool, in, out, udp int) (*datagram, error
 		return nil, err
 	}
 	s := &datagram{host: host, v6: v6, signals: newSignals(in, out), udp: u, now: time.Now,
-		options: defaultDatagramOptions(), peers: newPeers()}
+		options: defaultDatagramOptions, peers: newPeers()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.running.Go(s.serve)
 	return s, nil

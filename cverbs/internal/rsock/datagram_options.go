@@ -11,10 +11,7 @@ import (
 // twice the value that the program has set.
 type datagramOptions struct{ value [RecvDepth + 1]int64 }
 
-func defaultDatagramOptions() (o datagramOptions) {
-	o.value = [RecvDepth + 1]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth}
-	return o
-}
+var defaultDatagramOptions = datagramOptions{[RecvDepth + 1]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth}}
 
 // depths returns the numbers of send and receive buffers of a queue pair.
 func (o *datagramOptions) depths() (sends, recvs int) {

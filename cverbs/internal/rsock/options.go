@@ -49,10 +49,7 @@ const (
 	defaultSegment = 2048 // until the path is known
 )
 
-func defaults() (o options) {
-	o.value = [settable]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth, KeepIdle: keepIdle}
-	return o
-}
+var defaults = options{[settable]int64{SendBuffer: defaultBuffer, RecvBuffer: defaultBuffer, SendDepth: defaultDepth, RecvDepth: defaultDepth, KeepIdle: keepIdle}}
 
 // config returns the configuration of streams.
 func (o *options) config() rsocket.Config {

@@ -45,7 +45,7 @@ type socket struct {
 }
 
 func newSocket(host *rdmacm.Host, v6 bool, in, out int) *socket {
-	return &socket{host: host, v6: v6, signals: newSignals(in, out), options: defaults(), stop: func() {}, maps: make(maps)}
+	return &socket{host: host, v6: v6, signals: newSignals(in, out), options: defaults, stop: func() {}, maps: make(maps)}
 }
 
 // attach gives the socket its stream. Called with the socket locked, or before other goroutines know it.
