@@ -163,9 +163,7 @@ func (e *endpoint) finish(err error) {
 func (e *endpoint) blame(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err == nil {
-		e.err = err
-	}
+	e.err = cmp.Or(e.err, err)
 }
 
 // over reports whether the connection has ended.
@@ -191,10 +189,7 @@ func (e *endpoint) handle(ev cm.Event) {
 		e.end(ErrDisconnected)
 		e.cm.Disconnect(nil) // the DREP
 	case cm.Disconnected:
-		if ev.Err == nil {
-			ev.Err = ErrDisconnected
-		}
-		e.end(ev.Err)
+		e.end(cmp.Or(ev.Err, ErrDisconnected))
 	}
 }
 
@@ -251,10 +246,7 @@ func (e *endpoint) why(ctx context.Context, err error) error {
 		return err
 	}
 	ev, reason := e.next(ctx)
-	if reason == nil {
-		reason = asRefusal(ev)
-	}
-	return cmp.Or(reason, err)
+	return cmp.Or(reason, asRefusal(ev), err)
 }
 
 // connectQP moves the queue pair of a connection from INIT to RTS with the attributes

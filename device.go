@@ -171,10 +171,7 @@ func newDevice(c Config) (*Device, error) {
 	if len(c.Ports) == 0 || len(c.Addrs) == 0 {
 		return nil, fail("open", syscall.EINVAL, "%d ports and %d addresses, need at least one of each", len(c.Ports), len(c.Addrs))
 	}
-	d := &Device{info: c.Ports[0].Info(), resolver: c.Resolver, guid: c.GUID, rand: c.Rand, closeTimeout: cmp.Or(c.Limits.CloseTimeout, defaultCloseTimeout)}
-	if d.resolver == nil {
-		d.resolver = DerivedMACs{}
-	}
+	d := &Device{info: c.Ports[0].Info(), resolver: cmp.Or[Resolver](c.Resolver, DerivedMACs{}), guid: c.GUID, rand: c.Rand, closeTimeout: cmp.Or(c.Limits.CloseTimeout, defaultCloseTimeout)}
 	if d.rand == nil {
 		d.rand = systemRand()
 	}
@@ -208,10 +205,7 @@ func newDevice(c Config) (*Device, error) {
 	d.mem, d.srqs = mr.NewTable(d.rand), newSRQNumbers(d.rand)
 	routes := route.New(route.Config{MAC: d.info.MAC, VLAN: c.VLAN, SrcPort: d.info.SrcPort, Resolver: asRoute{d.resolver}, GIDs: gids,
 		HasRoute: c.hasRoute})
-	at := c.presence
-	if at == (share.Presence{}) {
-		at = share.Of(c.Ports[0])
-	}
+	at := cmp.Or(c.presence, share.Of(c.Ports[0]))
 	if at.Shared != nil {
 		d.mem.Divide(at.Shared.Keys())
 	}
@@ -353,8 +347,6 @@ const defaultCloseTimeout = 300 * time.Millisecond
 // and the port knows its speed.
 func (d *Device) lineRate(c *DCQCN) *DCQCN {
 	p := *c
-	if p.LineRate == 0 {
-		p.LineRate = qp.Rate(d.info.Speed) * qp.Mbps
-	}
+	p.LineRate = cmp.Or(p.LineRate, qp.Rate(d.info.Speed)*qp.Mbps)
 	return &p
 }

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -299,9 +300,7 @@ func (p *prepared) makeQP(d *Device, pd *PD, c QPConfig) (err error) {
 		pd = d.AllocPD()
 		own(autoPD{pd})
 	}
-	if c.SendCQ != nil && c.RecvCQ == nil {
-		c.RecvCQ = c.SendCQ // the default of QPConfig
-	}
+	c.RecvCQ = cmp.Or(c.RecvCQ, c.SendCQ) // the default of QPConfig
 	shard := int(d.vector.Add(1)-1) % d.nic.Shards()
 	for _, given := range []*CQ{c.SendCQ, c.RecvCQ} {
 		if given != nil {

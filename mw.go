@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"syscall"
 
 	"github.com/goroce/roce/errs"
@@ -67,12 +68,9 @@ type Bind struct {
 // [QP.PostSends]: typically before the SEND that carries the key to a peer.
 // RKey of the work request has the key.
 func (w *MW) WR(b Bind) SendWR {
-	wr := SendWR{ID: b.ID, Opcode: qp.BindMW, Flags: b.Flags, MW: w.mw, RKey: b.Key, BindAddr: b.Addr, BindLength: b.Length, Access: b.Access}
+	wr := SendWR{ID: b.ID, Opcode: qp.BindMW, Flags: b.Flags, MW: w.mw, RKey: cmp.Or(b.Key, IncRKey(w.RKey())), BindAddr: b.Addr, BindLength: b.Length, Access: b.Access}
 	if r := baseOf(b.MR); r != nil {
 		wr.MR = r.mr
-	}
-	if wr.RKey == 0 {
-		wr.RKey = IncRKey(w.RKey())
 	}
 	return wr
 }

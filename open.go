@@ -99,9 +99,7 @@ func openInterface(name string, host *hostnet.Interface, c InterfaceConfig) (*De
 		return nil, err
 	}
 	o := c.Options
-	if o.Membership == nil {
-		o.Membership = host
-	}
+	o.Membership = cmp.Or[Membership](o.Membership, host)
 	sockets := ports[0].Info().Layout == frame.LayoutUDP
 	switch r := (hostRoutes{host}); {
 	case c.Resolver != nil:
@@ -266,9 +264,7 @@ func (c InterfaceConfig) wrap(ports []link.Port) ([]link.Port, share.Presence, e
 // of one user share an address: see docs/sharing.md. It has no multicast groups, because
 // they belong to an interface: see [OpenInterface].
 func OpenAddr(addr netip.Addr, c InterfaceConfig) (*Device, error) {
-	if c.Driver == "" {
-		c.Driver = udpDriver
-	}
+	c.Driver = cmp.Or(c.Driver, udpDriver)
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
@@ -311,12 +307,7 @@ func openSockets(at udp.Config, addrs []netip.Addr, c InterfaceConfig) (*Device,
 	if err != nil {
 		return nil, err
 	}
-	if c.Resolver == nil {
-		c.Resolver = noResolver{}
-	}
-	if c.Membership == nil {
-		c.Membership = noGroups{}
-	}
+	c.Resolver, c.Membership = cmp.Or[Resolver](c.Resolver, noResolver{}), cmp.Or[Membership](c.Membership, noGroups{})
 	return Open(Config{Options: c.Options, Ports: ports, Addrs: addrs, presence: presence})
 }
 

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"context"
 	"syscall"
 
@@ -89,9 +90,7 @@ type QP struct {
 // are created by [XRCD.CreateQP].
 func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	d := p.dev
-	if c.RecvCQ == nil {
-		c.RecvCQ = c.SendCQ
-	}
+	c.RecvCQ = cmp.Or(c.RecvCQ, c.SendCQ)
 	if c.SendCQ == nil || c.SendCQ.dev != d || c.RecvCQ.dev != d {
 		return nil, fail("create qp", syscall.EINVAL, "a completion queue of the same device is required")
 	}
@@ -118,9 +117,7 @@ func (p *PD) CreateQP(c QPConfig) (*QP, error) {
 	if c.NoMulticastLoopback && c.Type != qp.UD {
 		return nil, fail("create qp", syscall.EINVAL, "a %v queue pair has no multicast", c.Type)
 	}
-	if c.Caps == (Caps{}) {
-		c.Caps = DefaultCaps
-	}
+	c.Caps = cmp.Or(c.Caps, DefaultCaps)
 	return d.createQP(&QP{dev: d, pd: p, sendCQ: c.SendCQ, recvCQ: c.RecvCQ, srq: c.SRQ, userData: c.UserData}, c.SendCQ.shard, c)
 }
 
@@ -379,10 +376,7 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn PSN) error {
 		return err
 	}
 	t := q.nic.Type()
-	if p.DestRdAtomic == 0 {
-		p.DestRdAtomic = p.RdAtomic
-	}
-	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: p.DestRdAtomic,
+	err = q.Modify(&Attr{State: qp.RTR, AV: path, PathMTU: p.MTU, DestQPN: p.QPN, RQPSN: p.PSN, MaxDestRdAtomic: cmp.Or(p.DestRdAtomic, p.RdAtomic),
 		MinRNRTimer: p.MinRNRTimer, FlushICRCQuirk: p.FlushICRCQuirk}, qp.MaskRTR(t))
 	if err != nil {
 		return err
@@ -392,10 +386,7 @@ func (q *QP) Connect(ctx context.Context, p Peer, psn PSN) error {
 
 // resolve makes the path to a peer.
 func (q *QP) resolve(ctx context.Context, a AHAttr, peer QPN) (*AH, error) {
-	fl := a.FlowLabel
-	if fl == 0 {
-		fl = frame.FlowLabelFromQPNs(q.Num(), peer)
-	}
+	fl := cmp.Or(a.FlowLabel, frame.FlowLabelFromQPNs(q.Num(), peer))
 	p, err := q.dev.nic.Routes().Resolve(ctx, route.Way(a), frame.SourcePort(fl))
 	return qp.NewAH(p), err
 }

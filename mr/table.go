@@ -44,6 +44,7 @@
 package mr
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 
@@ -241,10 +242,7 @@ func (t *Table) newGrant(pd *PD, k kind) *grant {
 	if !ok {
 		return nil
 	}
-	key := n<<8 | uint32(t.rnd()&variantMask)
-	if key == 0 {
-		key = 1
-	}
+	key := cmp.Or(n<<8|uint32(t.rnd()&variantMask), 1)
 	g.name = key&^variantMask | uint32(k)
 	g.publish(key, stateFree)
 	return g

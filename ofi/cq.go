@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -78,10 +79,7 @@ func (d *Domain) OpenCQ(size int, format Format) (*CQ, error) {
 	if format > FormatData {
 		return nil, fail("cq_open", syscall.ENOSYS, "format %d is not offered", format)
 	}
-	if size == 0 {
-		size = 2 * defaultSize
-	}
-	q, err := d.dev.CreateCQ(size)
+	q, err := d.dev.CreateCQ(cmp.Or(size, 2*defaultSize))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -94,10 +95,7 @@ func (d *Domain) RegMR(buf []byte, access Access) (*MR, error) {
 	if access&^knownAccess != 0 {
 		return nil, fail("mr_reg", syscall.EINVAL, "unknown access %#x", uint64(access&^knownAccess))
 	}
-	if access == 0 {
-		access = localDefault
-	}
-	m, err := d.pd.RegMR(buf, access.rights())
+	m, err := d.pd.RegMR(buf, cmp.Or(access, localDefault).rights())
 	if err != nil {
 		return nil, err
 	}

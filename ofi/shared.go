@@ -1,6 +1,7 @@
 package ofi
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/goroce/roce"
@@ -19,10 +20,7 @@ type SharedRecv struct {
 
 // OpenSharedRecv makes a shared receive context for size receives. 0: the default.
 func (d *Domain) OpenSharedRecv(size int) (*SharedRecv, error) {
-	if size == 0 {
-		size = defaultSize
-	}
-	s, err := d.pd.CreateSRQ(roce.SRQConfig{MaxWR: size, MaxSGE: defaultIOV})
+	s, err := d.pd.CreateSRQ(roce.SRQConfig{MaxWR: cmp.Or(size, defaultSize), MaxSGE: defaultIOV})
 	if err != nil {
 		return nil, err
 	}

@@ -39,9 +39,7 @@ type AddrInfo struct {
 // EADDRNOTAVAIL for a name without an address of the family.
 func (h *Host) GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]AddrInfo, error) {
 	const op = "getaddrinfo"
-	if hints == nil {
-		hints = &AddrInfo{}
-	}
+	hints = cmp.Or(hints, &AddrInfo{})
 	base := AddrInfo{Flags: hints.Flags, PortSpace: hints.PortSpace, QPType: hints.QPType, Src: hints.Src, Dst: hints.Dst}
 	switch {
 	case base.PortSpace == 0 && base.QPType == roce.UD:

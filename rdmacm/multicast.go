@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -40,9 +41,7 @@ func (g *group) gid() roce.GID { return bth.GIDFrom(g.addr) }
 // ID is bound to a device, and if addr is not a group.
 func (id *ID) JoinMulticast(ctx context.Context, addr netip.Addr, c *JoinConfig) error {
 	const op = "join multicast"
-	if c == nil {
-		c = &JoinConfig{}
-	}
+	c = cmp.Or(c, &JoinConfig{})
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsMulticast() {
 		return id.fail(op, syscall.EINVAL, "%v is no multicast group", addr)

@@ -47,12 +47,7 @@ func (id *ID) CreateQP(pd *roce.PD, c roce.QPConfig) error {
 	if pd == nil {
 		pd = id.host.pd(dev)
 	}
-	if c.Caps == (roce.Caps{}) {
-		c.Caps = roce.DefaultCaps
-	}
-	if c.SRQ == nil {
-		c.SRQ = srq
-	}
+	c.Caps, c.SRQ = cmp.Or(c.Caps, roce.DefaultCaps), cmp.Or(c.SRQ, srq)
 	made := queues{pd: pd, srq: srq}
 	fill := func(q **roce.CQ, n int) error {
 		if *q != nil {

@@ -1,6 +1,7 @@
 package gsi
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"syscall"
@@ -135,9 +136,7 @@ func (c *Conn) LoadAlternate(ctx context.Context, p AlternatePath) error {
 	if err != nil {
 		return err
 	}
-	if r.FlowLabel = p.FlowLabel; r.FlowLabel == 0 {
-		r.FlowLabel = attr.FlowLabel
-	}
+	r.FlowLabel = cmp.Or(p.FlowLabel, attr.FlowLabel)
 	x := &proposal{done: make(chan struct{})}
 	if x.path, err = c.agent.nic.Routes().Resolve(ctx, r.Way, frame.SourcePort(r.FlowLabel)); err != nil {
 		return err
