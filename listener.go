@@ -65,11 +65,7 @@ func (d *Device) Listen(ctx context.Context, addr string, c ListenConfig) (*List
 func (l *requests[T]) listen(ctx context.Context, d *Device, ps cm.PortSpace, addr string, c ListenConfig, h gsi.ListenHandler) error {
 	l.dev = d
 	l.queue.Init(d.nic)
-	network := "tcp"
-	if ps == cm.PortSpaceUDP {
-		network = "udp"
-	}
-	addrs, err := hostnet.LookupAddr(ctx, network, addr)
+	addrs, err := hostnet.LookupAddr(ctx, ps.String(), addr) // "tcp" or "udp"
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return errs.New("listen", err, "%s", addr)
 	}

@@ -14,53 +14,42 @@ const (
 	sendFlags  = uint32(roce.Fence|roce.Signaled|roce.Solicited) | sendInline
 )
 
-// operands are the fields of a work request besides its data, by its opcode.
+// operands are the fields of a work request besides its data.
 type operands uint8
 
 const (
-	remote    operands = 1 << iota // RemoteAddr and RKey
+	known     operands = 1 << iota // a program can post the operation
+	remote                         // RemoteAddr and RKey
 	immediate                      // Imm is immediate data
 	inv                            // Imm is a key
 	atomic                         // CompareAdd and Swap
 	flush                          // FlushType, FlushLevel and FlushLength
-	store                          // AtomicWrite, unless there are scatter/gather elements
-	bind                           // the window's
 )
 
-// sendOps are the operations that a program can post, by enum ibv_wr_opcode.
-var sendOps = map[uint32]operands{
-	uint32(roce.Write):       remote,
-	uint32(roce.WriteImm):    remote | immediate,
-	uint32(roce.Send):        0,
-	uint32(roce.SendImm):     immediate,
-	uint32(roce.Read):        remote,
-	uint32(roce.CompareSwap): remote | atomic,
-	uint32(roce.FetchAdd):    remote | atomic,
-	uint32(roce.LocalInv):    inv,
-	uint32(roce.BindMW):      bind,
-	uint32(roce.SendInv):     inv,
-	uint32(roce.Flush):       remote | flush,
-	uint32(roce.AtomicWrite): remote | store,
+// sendOps has the operands of each operation, by enum ibv_wr_opcode. The caller of SendWR handles those of BIND_MW and
+// ATOMIC_WRITE that are not here.
+var sendOps = [16]operands{
+	roce.Write:       known | remote,
+	roce.WriteImm:    known | remote | immediate,
+	roce.Send:        known,
+	roce.SendImm:     known | immediate,
+	roce.Read:        known | remote,
+	roce.CompareSwap: known | remote | atomic,
+	roce.FetchAdd:    known | remote | atomic,
+	roce.LocalInv:    known | inv,
+	roce.BindMW:      known,
+	roce.SendInv:     known | inv,
+	roce.Flush:       known | remote | flush,
+	roce.AtomicWrite: known | remote,
 }
-
-// sendOpTable is sendOps for the data path.
-var sendOpTable = func() (t [16]struct {
-	operands
-	known bool
-}) {
-	for op, o := range sendOps {
-		t[op].operands, t[op].known = o, true
-	}
-	return t
-}()
 
 // SendWR sets all fields of a work request except the data and those that the caller looks up by handles: SG,
 // Inline, AH, MW and MR. It reports whether the data are inline. The caller handles BIND_MW.
 func SendWR(dst *roce.SendWR, src *abi.SendWR) (inline bool, err error) {
-	if src.Opcode >= uint32(len(sendOpTable)) || !sendOpTable[src.Opcode].known || src.Flags&^sendFlags != 0 {
+	if src.Opcode >= uint32(len(sendOps)) || sendOps[src.Opcode]&known == 0 || src.Flags&^sendFlags != 0 {
 		return false, syscall.EINVAL
 	}
-	has := sendOpTable[src.Opcode].operands
+	has := sendOps[src.Opcode]
 	*dst = roce.SendWR{ID: src.ID, Opcode: roce.Opcode(src.Opcode), Flags: roce.SendFlags(src.Flags &^ sendInline)}
 	if has&remote != 0 {
 		dst.RemoteAddr, dst.RKey = src.RemoteAddr, roce.RKey(src.RKey)

@@ -57,20 +57,13 @@ func (m *Manager) NextEvent(h abi.Handle, out *abi.CMEvent) error {
 		if !ok {
 			return syscall.EAGAIN
 		}
-		if ev.Type == rdmacm.ConnectRequest && m.adopt(ev.ID) != nil {
+		if ev.Type == rdmacm.ConnectRequest && m.enter(&identifier{ID: ev.ID}) != nil {
 			ev.ID.Destroy() // this rejects the request
 			continue
 		}
 		fill(out, ev)
 		return nil
 	}
-}
-
-// adopt gives the identifier of a request a handle.
-func (m *Manager) adopt(request *rdmacm.ID) error {
-	child := &identifier{ID: request}
-	request.Context = child
-	return m.enter(child)
 }
 
 func fill(out *abi.CMEvent, ev *rdmacm.Event) {

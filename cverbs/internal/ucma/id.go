@@ -25,7 +25,9 @@ type identifier struct {
 // packetLifeTime is the packet life time of a path: 2^16 * 4.096 us, the kernel's value for RoCE.
 const packetLifeTime = 16
 
+// enter gives an identifier a handle.
 func (m *Manager) enter(id *identifier) (err error) {
+	id.ID.Context = id
 	id.life.Store(packetLifeTime)
 	if id.handle, err = m.objects.Add(id); err != nil {
 		return syscall.ENOMEM
@@ -55,7 +57,6 @@ func (m *Manager) CreateID(ch abi.Handle, cookie uint64, ps, t uint32) (abi.Hand
 	}
 	id := &identifier{ID: made}
 	id.cookie.Store(cookie)
-	made.Context = id
 	err = made.SetRedial(redial)
 	if err == nil && t != 0 {
 		err = made.SetQPType(roce.QPType(min(t, 0xFF)))
