@@ -40,16 +40,11 @@ type FastRegConfig struct {
 // AllocFastReg creates a region for fast registration (ib_alloc_mr). Its key
 // is not valid until a work request registers it.
 func (p *PD) AllocFastReg(c FastRegConfig) (*FastMR, error) {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	return p.allocFastReg(c)
+	return inDomain(p, func() (*FastMR, error) { return p.allocFastReg(c) })
 }
 
-// allocFastReg is AllocFastReg with the device locked.
+// allocFastReg is AllocFastReg for [inDomain].
 func (p *PD) allocFastReg(c FastRegConfig) (*FastMR, error) {
-	if p.closed || p.dev.nic.Closed() {
-		return nil, ErrClosed
-	}
 	m, err := p.dev.mem.AllocFast(p.pd, mr.FastOptions{MaxPieces: c.Pieces, PageSize: c.PageSize})
 	if err != nil {
 		return nil, err
@@ -153,22 +148,22 @@ func (p *PD) NewFastRegPool(n int, c FastRegConfig) (*FastRegPool, error) {
 	if n <= 0 || n > mr.MaxRegions {
 		return nil, fail("create pool", syscall.EINVAL, "%d registrations, want 1 to %d", n, mr.MaxRegions)
 	}
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	f := &FastRegPool{pd: p, free: make(chan *FastMR, n), done: make(chan struct{})}
-	for range n {
-		m, err := p.allocFastReg(c)
-		if err != nil {
-			for _, m := range f.regs {
-				m.mr.Deregister()
+	return inDomain(p, func() (*FastRegPool, error) {
+		f := &FastRegPool{pd: p, free: make(chan *FastMR, n), done: make(chan struct{})}
+		for range n {
+			m, err := p.allocFastReg(c)
+			if err != nil {
+				for _, m := range f.regs {
+					m.mr.Deregister()
+				}
+				return nil, err
 			}
-			return nil, err
+			m.pool = f
+			f.regs = append(f.regs, m)
+			f.free <- m
 		}
-		m.pool = f
-		f.regs = append(f.regs, m)
-		f.free <- m
-	}
-	return f, nil
+		return f, nil
+	})
 }
 
 // Get takes a registration out of the pool. It fails with [ErrPoolEmpty] if

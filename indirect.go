@@ -43,38 +43,34 @@ type Layout struct {
 // that access and all parts grant. The parts must be in the same domain
 // (EINVAL), and inside their regions (EINVAL).
 func (p *PD) RegIndirect(l Layout, access Access) (*IndirectMR, error) {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	m, err := p.allocIndirect(len(l.Parts))
-	if err != nil {
-		return nil, err
-	}
-	if err = m.mapParts(l); err == nil {
-		key := m.RKey()
-		if f := p.dev.mem.RegisterFast(p.pd, m.mr, key, access); f != mr.OK {
-			err = fail("register", syscall.EINVAL, "access %v: %v; an indirect region has no rights but those that its parts can have", access, f)
+	return inDomain(p, func() (*IndirectMR, error) {
+		m, err := p.allocIndirect(len(l.Parts))
+		if err != nil {
+			return nil, err
 		}
-		m.mr.Posted(key, access, nil)
-	}
-	if err != nil {
-		m.mr.Deregister()
-		return nil, err
-	}
-	return m, nil
+		if err = m.mapParts(l); err == nil {
+			key := m.RKey()
+			if f := p.dev.mem.RegisterFast(p.pd, m.mr, key, access); f != mr.OK {
+				err = fail("register", syscall.EINVAL, "access %v: %v; an indirect region has no rights but those that its parts can have", access, f)
+			}
+			m.mr.Posted(key, access, nil)
+		}
+		if err != nil {
+			m.mr.Deregister()
+			return nil, err
+		}
+		return m, nil
+	})
 }
 
 // AllocIndirect creates an indirect region of up to maxParts parts
 // (ibv_exp_create_mr). Its key is not valid until the region is registered.
 func (p *PD) AllocIndirect(maxParts int) (*IndirectMR, error) {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	return p.allocIndirect(maxParts)
+	return inDomain(p, func() (*IndirectMR, error) { return p.allocIndirect(maxParts) })
 }
 
+// allocIndirect is AllocIndirect for [inDomain].
 func (p *PD) allocIndirect(maxParts int) (*IndirectMR, error) {
-	if p.closed || p.dev.nic.Closed() {
-		return nil, ErrClosed
-	}
 	m, err := p.dev.mem.AllocIndirect(p.pd, maxParts)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,16 @@ func (d *Device) AllocPD() *PD { return &PD{dev: d, pd: mr.NewPD()} }
 // Device returns the device of the domain.
 func (p *PD) Device() *Device { return p.dev }
 
+// inDomain calls f, which makes an object of a domain, with the device locked.
+func inDomain[T any](p *PD, f func() (T, error)) (object T, err error) {
+	p.dev.nic.Lock()
+	defer p.dev.nic.Unlock()
+	if p.closed || p.dev.nic.Closed() {
+		return object, ErrClosed
+	}
+	return f()
+}
+
 // Close frees the domain (ibv_dealloc_pd). It fails with EBUSY while the
 // domain has memory regions, windows, queue pairs or shared receive queues.
 func (p *PD) Close() error { return p.dev.closeOnce(&p.closed, p.pd.Dealloc) }
@@ -150,12 +160,7 @@ func (p *PD) AllocMR(n int, access Access) (*MR, error) {
 }
 
 func (p *PD) reg(buf []byte, access Access, o mr.Options) (*MR, error) {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	if p.closed || p.dev.nic.Closed() {
-		return nil, ErrClosed
-	}
-	e, err := p.dev.mem.Register(p.pd, buf, access, o)
+	e, err := inDomain(p, func() (*mr.MR, error) { return p.dev.mem.Register(p.pd, buf, access, o) })
 	if err != nil {
 		return nil, err
 	}
@@ -360,12 +365,7 @@ type NullMR struct{ region }
 
 // AllocNullMR makes a null region (ibv_alloc_null_mr).
 func (p *PD) AllocNullMR() (*NullMR, error) {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	if p.closed || p.dev.nic.Closed() {
-		return nil, ErrClosed
-	}
-	m, err := p.dev.mem.RegisterNull(p.pd)
+	m, err := inDomain(p, func() (*mr.MR, error) { return p.dev.mem.RegisterNull(p.pd) })
 	if err != nil {
 		return nil, err
 	}

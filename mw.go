@@ -21,12 +21,7 @@ type MW struct {
 // AllocMW creates a window (ibv_alloc_mw). Its key is not valid until it is
 // bound.
 func (p *PD) AllocMW(typ MWType) (*MW, error) {
-	p.dev.nic.Lock()
-	defer p.dev.nic.Unlock()
-	if p.closed || p.dev.nic.Closed() {
-		return nil, ErrClosed
-	}
-	w, err := p.dev.mem.AllocMW(p.pd, typ)
+	w, err := inDomain(p, func() (*mr.MW, error) { return p.dev.mem.AllocMW(p.pd, typ) })
 	if err != nil {
 		return nil, err
 	}
