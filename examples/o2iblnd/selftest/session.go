@@ -10,11 +10,10 @@ import (
 
 // session holds the batches that a console has set up on this node.
 type session struct {
-	id       sessionID
-	name     []byte
-	features uint32
-	begun    time.Time
-	batches  map[uint64]*testBatch
+	id      sessionID
+	name    []byte
+	begun   time.Time
+	batches map[uint64]*testBatch
 }
 
 // testBatch is a batch: tests that run together.
@@ -52,7 +51,7 @@ func (s *Service) makeSession(_ context.Context, _ wire.NID, m, reply *Message) 
 			return errNoEntry
 		}
 		s.endSession()
-		s.session = &session{id: id, name: m.bytes(28, nameLen), features: m.Features, begun: time.Now(), batches: map[uint64]*testBatch{}}
+		s.session = &session{id: id, name: m.bytes(28, nameLen), begun: time.Now(), batches: map[uint64]*testBatch{}}
 	}
 	reply.setSession(id)
 	reply.put32(20, sessionTimeout)
@@ -261,18 +260,16 @@ func (s *Service) unit(ctx context.Context, t *test, to wire.NID) {
 	for i := uint32(0); ctx.Err() == nil && (i < t.loops || t.loops == 1<<32-1); i++ {
 		one, cancel := context.WithTimeout(ctx, requestTimeout)
 		var err error
+		failures := &s.count.brwErrors
 		if t.service == servicePing {
+			failures = &s.count.pingErrors
 			err = s.client.Ping(one, to, i)
 		} else {
 			err = s.client.BRW(one, to, t.direction, t.size, t.check)
 		}
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			if t.service == servicePing {
-				s.count.pingErrors.Add(1)
-			} else {
-				s.count.brwErrors.Add(1)
-			}
+			failures.Add(1)
 			pause := time.NewTimer(time.Second) // an unreachable server must not keep this node busy
 			select {
 			case <-pause.C:
