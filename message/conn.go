@@ -3,7 +3,6 @@ package message
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -285,19 +284,6 @@ func (c *Conn) end(err error) {
 	if c.err == nil {
 		c.err = err
 		close(c.over)
-	}
-}
-
-// statusError returns the error of the connection for the status of a failed
-// work request.
-func statusError(status roce.Status) error {
-	switch err := status.Err(); {
-	case errors.Is(err, roce.ErrFlushed):
-		return syscall.ECONNRESET
-	case errors.Is(err, roce.ErrRetryExceeded), errors.Is(err, roce.ErrRNRRetryExceeded):
-		return fmt.Errorf("%w (%v)", syscall.ETIMEDOUT, err)
-	default:
-		return err
 	}
 }
 

@@ -135,9 +135,14 @@ func (c *Conn) orphan() {
 // broke ends the connection because a work request failed. If it was flushed,
 // the reason is that of the connection manager.
 func (c *Conn) broke(status roce.Status) {
-	err := statusError(status)
-	if status == roce.StatusWRFlushErr && errors.Is(c.conn.Err(), roce.ErrDisconnected) {
+	err := status.Err()
+	switch {
+	case errors.Is(err, roce.ErrFlushed) && errors.Is(c.conn.Err(), roce.ErrDisconnected):
 		err = io.EOF
+	case errors.Is(err, roce.ErrFlushed):
+		err = syscall.ECONNRESET
+	case errors.Is(err, roce.ErrRetryExceeded), errors.Is(err, roce.ErrRNRRetryExceeded):
+		err = fmt.Errorf("%w (%v)", syscall.ETIMEDOUT, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
