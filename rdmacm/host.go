@@ -216,7 +216,7 @@ func (h *Host) listen(b *binding) error {
 	return nil
 }
 
-// update changes a binding under the host's lock.
+// update calls f with the host locked.
 func (h *Host) update(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,10 +241,4 @@ func (h *Host) enter(id *ID) error {
 	}
 	h.ids[id] = struct{}{}
 	return nil
-}
-
-func (h *Host) leave(id *ID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.ids, id)
 }

@@ -222,7 +222,7 @@ func (id *ID) Destroy() error {
 	if b != nil {
 		id.host.unbind(b)
 	}
-	id.host.leave(id)
+	id.host.update(func() { delete(id.host.ids, id) })
 	for _, ev := range channel.take(func(ev *Event) bool { return ev.ID == id || ev.ListenID == id }) {
 		if ev.ListenID == id {
 			ev.ID.Destroy()
