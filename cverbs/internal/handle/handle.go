@@ -8,6 +8,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // A handle has slotBits for the number of the slot and the rest for its generation. Slots are reused in the
@@ -87,6 +88,15 @@ func Get[T any](t *Table, h uint32) (object T, ok bool) {
 	}
 	object, ok = e.object.(T)
 	return object, ok
+}
+
+// Find is Get with an error: EINVAL if it finds nothing.
+func Find[T any](t *Table, h uint32) (T, error) {
+	object, ok := Get[T](t, h)
+	if !ok {
+		return object, syscall.EINVAL
+	}
+	return object, nil
 }
 
 // Free ends a handle. It returns false if the handle has ended already.

@@ -4,8 +4,8 @@
 package ucma
 
 import (
+	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/cverbs/internal/abi"
@@ -65,21 +65,15 @@ func (m *Manager) Host() (*rdmacm.Host, error) {
 func (m *Manager) deviceName(d *roce.Device) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, o := range m.devices {
-		if o.Device == d {
-			return o.Name
-		}
+	if i := slices.IndexFunc(m.devices, func(o Device) bool { return o.Device == d }); i >= 0 {
+		return m.devices[i].Name
 	}
 	return ""
 }
 
 // find returns the object of a handle. EINVAL: it has none, or one of another type.
 func find[T any](m *Manager, h abi.Handle) (T, error) {
-	object, ok := handle.Get[T](&m.objects, h)
-	if !ok {
-		return object, syscall.EINVAL
-	}
-	return object, nil
+	return handle.Find[T](&m.objects, h)
 }
 
 // with calls f with the identifier of a handle, and returns its error. EINVAL: the handle has none.

@@ -20,13 +20,7 @@ import (
 var handles handle.Table
 
 // find returns the object of a handle; EINVAL if there is none of that type.
-func find[T any](h abi.Handle) (T, error) {
-	o, ok := handle.Get[T](&handles, h)
-	if !ok {
-		return o, syscall.EINVAL
-	}
-	return o, nil
-}
+func find[T any](h abi.Handle) (T, error) { return handle.Find[T](&handles, h) }
 
 // findOptional is find, but returns nil without an error for handle 0.
 func findOptional[T any](h abi.Handle) (o T, err error) {
