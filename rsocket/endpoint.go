@@ -412,10 +412,9 @@ func (e *endpoint) write(wr *roce.SendWR, at, n int, data []byte) error {
 }
 
 func (e *endpoint) post(wr *roce.SendWR, at, n int, data []byte) error {
-	switch {
-	case data != nil && n <= inlineMax:
+	if data != nil && n <= inlineMax {
 		wr.Inline = data[:n]
-	default:
+	} else {
 		copy(e.sbuf[at:at+n], data)
 		wr.SG = []roce.SGE{e.smr.SGE(at, n)}
 	}
