@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cm"
+	"github.com/goroce/roce/internal/tools/dissect"
 )
 
 // connection is the state of the script's connection in the connection manager.
@@ -63,31 +65,33 @@ func (c *connectStep) run(s *Session, at *Step) error {
 	return s.dialCM()
 }
 
-// connectLimits are the largest values of settings.
-var connectLimits = map[string]uint64{
-	"port": 1<<16 - 1, "psn": 1<<24 - 1, "qpn": 1<<24 - 1, "mtu": 4096, "reads": 255, "depth": 255, "retry": 7, "rnr": 7, "timeout": 31, "rkey": 1<<32 - 1,
-	"va": 1<<64 - 1,
+// connectSettings are the settings whose values are numbers: the largest value of each, and where it is stored.
+var connectSettings = map[string]struct {
+	limit uint64
+	set   func(s *Session, v uint64)
+}{
+	"port":    {1<<16 - 1, func(s *Session, v uint64) { s.conn.port = uint16(v) }},
+	"psn":     {1<<24 - 1, func(s *Session, v uint64) { s.first = bth.PSN(v) }},
+	"qpn":     {1<<24 - 1, func(s *Session, v uint64) { s.own = bth.QPN(v) }},
+	"mtu":     {4096, func(s *Session, v uint64) { s.conn.mtu = dissect.MTUOf(int(v)) }},
+	"reads":   {255, func(s *Session, v uint64) { s.conn.reads = uint8(v) }},
+	"depth":   {255, func(s *Session, v uint64) { s.conn.depth = uint8(v) }},
+	"retry":   {7, func(s *Session, v uint64) { s.conn.retry = uint8(v) }},
+	"rnr":     {7, func(s *Session, v uint64) { s.conn.rnr = uint8(v) }},
+	"timeout": {31, func(s *Session, v uint64) { s.conn.timeout = uint8(v) }},
+	"rkey":    {1<<32 - 1, func(s *Session, v uint64) { s.numbers["own.rkey"] = v }},
+	"va":      {1<<64 - 1, func(s *Session, v uint64) { s.numbers["own.va"] = v }},
 }
 
 // connectFits checks the value of a setting.
 func connectFits(a *arg, v uint64) error {
-	if limit := connectLimits[a.tok.key]; v > limit {
+	if limit := connectSettings[a.tok.key].limit; v > limit {
 		return errAt(a.tok.at, "%s=%d: at most %d", a.tok.key, v, limit)
 	}
-	if _, ok := mtuOf(v); a.tok.key == "mtu" && !ok {
+	if a.tok.key == "mtu" && dissect.MTUOf(int(v)) == 0 {
 		return errAt(a.tok.at, "mtu=%d: want 256, 512, 1024, 2048 or 4096", v)
 	}
 	return nil
-}
-
-// mtuOf finds a path MTU by its bytes.
-func mtuOf(bytes uint64) (bth.MTU, bool) {
-	for m := bth.MTU256; m <= bth.MTU4096; m++ {
-		if uint64(m.Bytes()) == bytes {
-			return m, true
-		}
-	}
-	return 0, false
 }
 
 // settings applies the settings of a connection that is made by the connection manager or out of band.
@@ -107,10 +111,11 @@ func (s *Session) settings(c *connectStep) error {
 			if err != nil {
 				b = []byte(a.tok.text)
 			}
-			if room := cm.REQPrivateLen - cm.IPHeaderLen; !c.passive && len(b) > room || len(b) > cm.REPPrivateLen {
-				if c.passive {
-					room = cm.REPPrivateLen
-				}
+			room := cm.REQPrivateLen - cm.IPHeaderLen
+			if c.passive {
+				room = cm.REPPrivateLen
+			}
+			if len(b) > room {
 				return errAt(a.tok.at, "%d bytes of private data: there is room for %d", len(b), room)
 			}
 			x.priv = b
@@ -123,28 +128,7 @@ func (s *Session) settings(c *connectStep) error {
 		if err := connectFits(a, v); err != nil {
 			return err
 		}
-		switch a.tok.key {
-		case "port":
-			x.port = uint16(v)
-		case "psn":
-			s.first = bth.PSN(v)
-		case "qpn":
-			s.own = bth.QPN(v)
-		case "reads":
-			x.reads = uint8(v)
-		case "depth":
-			x.depth = uint8(v)
-		case "retry":
-			x.retry = uint8(v)
-		case "rnr":
-			x.rnr = uint8(v)
-		case "timeout":
-			x.timeout = uint8(v)
-		case "rkey", "va":
-			s.numbers["own."+a.tok.key] = v
-		case "mtu":
-			x.mtu, _ = mtuOf(v)
-		}
+		connectSettings[a.tok.key].set(s, v)
 	}
 	if s.opts.Port != 0 {
 		x.port = s.opts.Port
@@ -248,8 +232,15 @@ const (
 	cmPause = time.Second // how long it waits for an answer each time
 )
 
-// exchange sends a message, again each cmPause, until a message comes for which answered returns true.
+// say sends a message with the fields that a correct peer would send now.
+func (s *Session) say(m cm.Message) error {
+	s.conn.prepare(s, m)
+	return s.inject(madPacket(m), 0, false)
+}
+
+// exchange sends a message as say does, again each cmPause, until a message comes for which answered returns true.
 func (s *Session) exchange(m cm.Message, answered func(cm.Message) bool) (*Heard, error) {
+	s.conn.prepare(s, m)
 	for range cmTries {
 		if err := s.inject(madPacket(m), 0, false); err != nil {
 			return nil, err
@@ -279,19 +270,13 @@ func (s *Session) exchange(m cm.Message, answered func(cm.Message) bool) (*Heard
 func (s *Session) dialCM() error {
 	c := &s.conn
 	s.identify()
-	m := new(cm.REQ)
-	c.prepare(s, m)
-	h, err := s.exchange(m, func(m cm.Message) bool { r, ok := m.(*cm.REP); return ok && r.RemoteID == c.local })
+	h, err := s.exchange(new(cm.REQ), func(m cm.Message) bool { r, ok := m.(*cm.REP); return ok && r.RemoteID == c.local })
 	if err != nil {
 		return err
 	}
-	s.learn(h.MAD)
-	r := h.MAD.(*cm.REP)
-	c.reads = min(c.reads, r.InitiatorDepth)
+	c.reads = min(c.reads, h.MAD.(*cm.REP).InitiatorDepth)
 	s.closers = append(s.closers, s.hangUp)
-	rtu := new(cm.RTU)
-	c.prepare(s, rtu)
-	return s.inject(madPacket(rtu), 0, false)
+	return s.say(new(cm.RTU))
 }
 
 // beginManual prepares a connection whose handshake the script does with its own statements.
@@ -327,19 +312,9 @@ func (s *Session) acceptCM() error {
 		return err
 	}
 	s.met(h)
-	reads, depth := c.reads, c.depth
-	s.learn(h.MAD)
-	req := h.MAD.(*cm.REQ)
-	c.reads, c.depth = min(reads, req.InitiatorDepth), min(depth, req.ResponderResources)
 	s.closers = append(s.closers, s.hangUp)
-	rep := new(cm.REP)
-	c.prepare(s, rep)
-	rtu, err := s.exchange(rep, func(m cm.Message) bool { r, ok := m.(*cm.RTU); return ok && r.RemoteID == c.local })
-	if err != nil {
-		return err
-	}
-	s.learn(rtu.MAD)
-	return nil
+	_, err = s.exchange(new(cm.REP), func(m cm.Message) bool { r, ok := m.(*cm.RTU); return ok && r.RemoteID == c.local })
+	return err
 }
 
 // takeREQ waits for a REQ, and drops other messages.
@@ -368,36 +343,23 @@ func (s *Session) hangUp() error {
 	if c.over || c.remote == 0 {
 		return nil
 	}
-	for _, h := range s.mads {
-		if d, ok := h.MAD.(*cm.DREQ); ok {
-			m := new(cm.DREP)
-			c.prepare(s, m)
-			m.TID = d.TID
-			c.over = true
-			return s.inject(madPacket(m), 0, false)
-		}
-	}
-	m := new(cm.DREQ)
-	c.prepare(s, m)
 	c.over = true
-	if err := s.inject(madPacket(m), 0, false); err != nil {
+	came := func(kind cm.Attribute) bool {
+		return slices.ContainsFunc(s.mads, func(h *Heard) bool { return h.MAD.Attribute() == kind })
+	}
+	if came(cm.AttrDREQ) {
+		return s.say(new(cm.DREP))
+	}
+	if err := s.say(new(cm.DREQ)); err != nil {
 		return err
 	}
-	return s.until(hangUpLimit, func() bool {
-		for _, h := range s.mads {
-			if h.MAD.Attribute() == cm.AttrDREP {
-				return true
-			}
-			if d, ok := h.MAD.(*cm.DREQ); ok { // both ends have sent a DREQ at the same time
-				m := new(cm.DREP)
-				c.prepare(s, m)
-				m.TID = d.TID
-				s.inject(madPacket(m), 0, false)
-				return true
-			}
-		}
-		return false
-	})
+	if err := s.until(hangUpLimit, func() bool { return came(cm.AttrDREP) || came(cm.AttrDREQ) }); err != nil {
+		return err
+	}
+	if came(cm.AttrDREQ) { // both ends have sent a DREQ at the same time
+		return s.say(new(cm.DREP))
+	}
+	return nil
 }
 
 // disconnect sends a DREQ and waits for the DREP.
@@ -406,9 +368,7 @@ func (s *Session) disconnect() error {
 	if !c.cm {
 		return errors.New("only a connection of the connection manager can be ended by disconnect")
 	}
-	m := new(cm.DREQ)
-	c.prepare(s, m)
 	c.over = true
-	_, err := s.exchange(m, func(m cm.Message) bool { d, ok := m.(*cm.DREP); return ok && d.RemoteID == c.local })
+	_, err := s.exchange(new(cm.DREQ), func(m cm.Message) bool { d, ok := m.(*cm.DREP); return ok && d.RemoteID == c.local })
 	return err
 }

@@ -344,31 +344,28 @@ func (s *Session) connectTarget(c *connectStep) error {
 	return nil
 }
 
+// targetSettings are the settings of "connect verbs" whose values are numbers: the largest value of each, and where it is stored.
+var targetSettings = map[string]struct {
+	limit uint64
+	set   func(c *TargetConfig, v uint64)
+}{
+	"psn":      {1<<24 - 1, func(c *TargetConfig, v uint64) { c.RQPSN = bth.PSN(v) }},
+	"peerpsn":  {1<<24 - 1, func(c *TargetConfig, v uint64) { c.SQPSN = bth.PSN(v) }},
+	"recv":     {16, func(c *TargetConfig, v uint64) { c.Recv = int(v) }},
+	"reads":    {128, func(c *TargetConfig, v uint64) { c.Reads = uint8(v) }},
+	"depth":    {128, func(c *TargetConfig, v uint64) { c.Depth = uint8(v) }},
+	"timeout":  {31, func(c *TargetConfig, v uint64) { c.Timeout = uint8(v) }},
+	"retry":    {7, func(c *TargetConfig, v uint64) { c.Retry = uint8(v) }},
+	"rnr":      {7, func(c *TargetConfig, v uint64) { c.RNR = uint8(v) }},
+	"rnrtimer": {31, func(c *TargetConfig, v uint64) { c.Timer = bth.RNRTimer(v) }},
+}
+
 // setTarget sets the number that a setting of "connect verbs" names.
 func setTarget(c *TargetConfig, key string, v uint64) error {
-	limits := map[string]uint64{"psn": 1<<24 - 1, "peerpsn": 1<<24 - 1, "recv": 16, "reads": 128, "depth": 128, "timeout": 31, "retry": 7, "rnr": 7, "rnrtimer": 31}
-	if v > limits[key] {
-		return fmt.Errorf("%s=%s: at most %d", key, number(v), limits[key])
+	x := targetSettings[key]
+	if v > x.limit {
+		return fmt.Errorf("%s=%s: at most %d", key, number(v), x.limit)
 	}
-	switch key {
-	case "psn":
-		c.RQPSN = bth.PSN(v)
-	case "peerpsn":
-		c.SQPSN = bth.PSN(v)
-	case "recv":
-		c.Recv = int(v)
-	case "reads":
-		c.Reads = uint8(v)
-	case "depth":
-		c.Depth = uint8(v)
-	case "timeout":
-		c.Timeout = uint8(v)
-	case "retry":
-		c.Retry = uint8(v)
-	case "rnr":
-		c.RNR = uint8(v)
-	case "rnrtimer":
-		c.Timer = bth.RNRTimer(v)
-	}
+	x.set(c, v)
 	return nil
 }

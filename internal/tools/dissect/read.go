@@ -168,12 +168,16 @@ func onePacket(f *frame.Packet) bool {
 	if f.Info.Flags&(bth.Payload|bth.Last) != bth.Payload {
 		return n <= bth.MTU4096.Bytes()
 	}
-	for m := bth.MTU256; m <= bth.MTU4096; m++ {
-		if n == m.Bytes() {
-			return true
-		}
+	return MTUOf(n) != 0
+}
+
+// MTUOf returns the path MTU of n bytes, 0 if there is none.
+func MTUOf(n int) bth.MTU {
+	m := bth.MTU4096
+	for m > 0 && m.Bytes() != n {
+		m--
 	}
-	return false
+	return m
 }
 
 // linkHeader returns the length of the headers before the IP header of a parsed frame.
