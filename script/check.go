@@ -88,23 +88,10 @@ func (k *kind) gives(name string) bool {
 	return isAccessor(name) || f != nil && f.get != nil && f.of(k)
 }
 
-// constant returns the value of an expression without variables.
+// constant returns the value of an expression without variables that is not relative.
 func (e *expr) constant() (v uint64, ok bool) {
-	for i := range e.terms {
-		if e.terms[i].name != "" {
-			return 0, false
-		}
-	}
-	v, err := e.eval(nil)
-	return v, err == nil && !e.relative
-}
-
-// fit checks that a constant fits into a field with this number of bits.
-func (e *expr) fit(key string, bits int) error {
-	if v, ok := e.constant(); ok && bits < 64 && v>>bits != 0 {
-		return errAt(e.pos, "%s=%s does not fit into %d bits", key, number(v), bits)
-	}
-	return nil
+	v, ok = e.fixed()
+	return v, ok && !e.relative
 }
 
 // fits checks the value of a setting, if it is a constant.
@@ -124,21 +111,19 @@ func (c *connectStep) fits(a *arg) error {
 
 // fitKind checks that a constant fits into the field key of packets of kind k.
 func (e *expr) fitKind(k *kind, key string) error {
+	v, ok := e.constant()
+	if !ok {
+		return nil
+	}
 	if k.mad != "" {
-		v, ok := e.constant()
-		if !ok {
-			return nil
-		}
 		if err := setMAD(mads[k.mad](), key, v); err != nil {
 			return &Error{Pos: e.pos, Err: err}
 		}
 		return nil
 	}
-	if width, _, ok := strings.Cut(key, "@"); ok {
-		key = width
-	}
-	if f := fieldOf(key); f != nil {
-		return e.fit(key, f.bits)
+	width, _, _ := strings.Cut(key, "@") // of an accessor
+	if f := fieldOf(width); f != nil {
+		return f.fits(v, e.pos)
 	}
 	return nil
 }

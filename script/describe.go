@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -30,17 +31,19 @@ func (s *Session) describe(p *frame.Packet) string {
 		}
 		return "READ " + t
 	}
-	name := nakNames[p.Syndrome()]
-	switch {
-	case name != "":
-	case p.Syndrome().Kind() == bth.KindRNR:
-		name = "RNR"
-	case p.Syndrome().Kind() == bth.KindACK:
-		name = "ACK"
-	default:
-		name = fmt.Sprintf("syndrome %#x", uint8(p.Syndrome()))
-	}
+	name := cmp.Or(ackName(p.Syndrome()), fmt.Sprintf("syndrome %#x", uint8(p.Syndrome())))
 	return fmt.Sprintf("%s %s msn %d", name, at, p.MSN())
+}
+
+// ackName returns the name of an acknowledgement, "" if its syndrome has none.
+func ackName(s bth.Syndrome) string {
+	switch s.Kind() {
+	case bth.KindRNR:
+		return "RNR"
+	case bth.KindACK:
+		return "ACK"
+	}
+	return nakNames[s]
 }
 
 // text describes a packet of the peer in the words of an expect statement.
@@ -59,16 +62,8 @@ func (s *Session) textOf(h *Heard, own bool) string {
 	var b strings.Builder
 	name := strings.ReplaceAll(strings.TrimPrefix(p.Info.Name, s.transport().String()+" "), " ", "_")
 	if p.Op == bth.RCAck {
-		name = strings.ReplaceAll(strings.ToUpper(nakNames[p.Syndrome()]), " ", "_")
-		switch {
-		case name != "":
-		case p.Syndrome().Kind() == bth.KindRNR:
-			name = "RNR"
-		case p.Syndrome().Kind() == bth.KindACK:
-			name = "ACK"
-		default:
-			name = fmt.Sprintf("ACKNOWLEDGE syndrome=%#x", uint8(p.Syndrome()))
-		}
+		name = strings.ReplaceAll(strings.ToUpper(ackName(p.Syndrome())), " ", "_")
+		name = cmp.Or(name, fmt.Sprintf("ACKNOWLEDGE syndrome=%#x", uint8(p.Syndrome())))
 	}
 	if p.Op == 0 && p.Info.Name == "" {
 		name = fmt.Sprintf("op:%#x", uint8(p.Op))

@@ -101,11 +101,16 @@ func (f *field) of(k *kind) bool { return f.in == 0 || k.any || k.op.Info().Head
 
 // holds returns an error if the field cannot have the value.
 func (f *field) holds(v uint64, at Pos) error {
-	switch {
-	case f.bits < 64 && v>>f.bits != 0:
-		return errAt(at, "%s=%s does not fit into %d bits", f.name, number(v), f.bits)
-	case f.name == "sport" && v == 0:
+	if f.name == "sport" && v == 0 {
 		return errAt(at, "sport=0: 0 is no port that a host sends from: want 1 to 65535")
+	}
+	return f.fits(v, at)
+}
+
+// fits returns an error if the value does not fit into the bits of the field.
+func (f *field) fits(v uint64, at Pos) error {
+	if f.bits < 64 && v>>f.bits != 0 {
+		return errAt(at, "%s=%s does not fit into %d bits", f.name, number(v), f.bits)
 	}
 	return nil
 }

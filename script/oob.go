@@ -3,9 +3,7 @@ package script
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,30 +20,29 @@ func (s *Session) connectTCP(c *connectStep) error {
 	if err := s.settings(c); err != nil {
 		return err
 	}
-	port := uint16(perftestPort)
-	if s.conn.port != defaultPort {
-		port = s.conn.port
+	host, port := s.wire.Peer.Addr(), s.conn.port
+	if c.passive {
+		host = s.wire.Own.Addr()
 	}
+	if s.opts.TCP.IsValid() {
+		host = s.opts.TCP
+	}
+	if port == defaultPort {
+		port = perftestPort
+	}
+	addr := netip.AddrPortFrom(host.Unmap(), port).String()
 	ctx, stop := context.WithTimeout(s.ctx, 3*s.opts.Timeout)
 	s.closers = append(s.closers, func() error { stop(); return nil })
 	var tcp *oob.Conn
 	var err error
 	if c.passive {
-		host := s.wire.Own.Addr().Unmap()
-		if s.opts.TCP.IsValid() {
-			host = s.opts.TCP
-		}
-		tcp, err = oob.Accept(ctx, net.JoinHostPort(host.String(), strconv.Itoa(int(port))), func(a netip.AddrPort) {
+		tcp, err = oob.Accept(ctx, addr, func(a netip.AddrPort) {
 			if s.opts.Listening != nil {
 				s.opts.Listening(a)
 			}
 		})
 	} else {
-		host := s.wire.Peer.Addr().Unmap()
-		if s.opts.TCP.IsValid() {
-			host = s.opts.TCP
-		}
-		tcp, err = oob.Dial(ctx, net.JoinHostPort(host.String(), strconv.Itoa(int(port))))
+		tcp, err = oob.Dial(ctx, addr)
 	}
 	if err != nil {
 		return fmt.Errorf("connecting to the peer by TCP: %w", err)
@@ -62,18 +59,12 @@ func (s *Session) connectTCP(c *connectStep) error {
 		d, m, err := perftest.Introduce(tcp, c.passive, strings.Contains(s.peerProgram, "send"), mine, s.conn.mtu)
 		done <- met{d, m, err}
 	}()
-	var m met
-	ready := false
-	for !ready { // receives meanwhile, because packets may arrive before the exchange is complete
-		select {
-		case m = <-done:
-			ready = true
-		default:
-			if err := s.until(2*time.Millisecond, func() bool { return false }); err != nil {
-				return err
-			}
+	for len(done) == 0 { // receives meanwhile, because packets may arrive before the exchange is complete
+		if err := s.until(2*time.Millisecond, func() bool { return false }); err != nil {
+			return err
 		}
 	}
+	m := <-done
 	if m.err != nil {
 		return m.err
 	}

@@ -217,20 +217,20 @@ func definable(name string, at Pos) error {
 	return nil
 }
 
+// maxWait bounds waits, so that a script ends.
+const maxWait = 5 * time.Minute
+
 // duration parses a time like "50ms".
-func duration(t *token, limit time.Duration) (time.Duration, error) {
+func duration(t *token) (time.Duration, error) {
 	d, err := time.ParseDuration(t.text)
 	if err != nil || t.assign || t.quoted {
 		return 0, errAt(t.pos, "%q is no time like 50ms", t.String())
 	}
-	if d <= 0 || d > limit {
-		return 0, errAt(t.pos, "%v: want more than 0 and at most %v", d, limit)
+	if d <= 0 || d > maxWait {
+		return 0, errAt(t.pos, "%v: want more than 0 and at most %v", d, maxWait)
 	}
 	return d, nil
 }
-
-// maxWait bounds waits, so that a script ends.
-const maxWait = 5 * time.Minute
 
 // count parses a number from 1 to limit.
 func count(t *token, limit int) (int, error) {

@@ -46,11 +46,8 @@ func (*passStep) run(*Session, *Step) error { return nil }
 type diesStep struct{}
 
 func (*diesStep) run(s *Session, _ *Step) error {
-	if s.ctl != nil {
-		if s.settle() == nil {
-			return errSurvived
-		}
-		return nil
+	if s.ctl != nil && s.settle() == nil {
+		return errSurvived
 	}
 	return nil
 }
@@ -178,17 +175,14 @@ func (s *Session) fill(t *template) (*packet, error) {
 			return nil, err
 		}
 		f := fieldOf(a.tok.key)
-		switch {
-		case f.name == "psn":
+		if f.name == "psn" {
 			explicit = true
 			if a.e.relative {
 				v += uint64(base)
 			}
 			v &= 1<<24 - 1
-		default:
-			if err := f.holds(v, a.tok.at); err != nil {
-				return nil, err
-			}
+		} else if err := f.holds(v, a.tok.at); err != nil {
+			return nil, err
 		}
 		f.put(d, v)
 	}
@@ -229,8 +223,7 @@ func (p *sendStep) run(s *Session, at *Step) error {
 }
 
 func (r *rawStep) run(s *Session, at *Step) error {
-	b := &packet{body: r.b, noICRC: r.noICRC, from: r.origin}
-	return s.inject(b, 0, false)
+	return s.inject(&packet{body: r.b, noICRC: r.noICRC, from: r.origin}, 0, false)
 }
 
 // put queues one copy of a packet on the wire, and records it for the ladder.
@@ -252,62 +245,34 @@ func (s *Session) put(p *packet) error {
 // inject sends a packet in the [Way] of the session, and then waits until a controlled peer has handled it. run is the number of copies in
 // one super-packet, if it is more than one. together says that the next packet follows in the same flush.
 func (s *Session) inject(p *packet, run int, together bool) error {
-	one := func() error { return s.put(p) }
-	several := func(n int) error {
-		for range n {
-			if err := one(); err != nil {
-				return err
-			}
-		}
-		return s.wire.flush()
-	}
+	put := func() error { return s.put(p) }
+	stream := func() error { return s.flow(runLength/2, len(p.body)+bth.ICRCLen) }
 	way := s.opts.Way.Mode
 	switch {
 	case p.mad:
-		if err := several(1); err != nil {
-			return err
-		}
-		return nil
+		return inOrder(put, s.wire.flush)
 	case run > 1:
-		if err := several(run); err != nil {
-			return err
-		}
+		return inOrder(append(slices.Repeat([]func() error{put}, run), s.wire.flush, s.settle)...)
 	case together && way == Alone:
-		return one()
+		return put()
 	case way == InRun:
-		if err := several(runLength); err != nil {
-			return err
-		}
+		return inOrder(append(slices.Repeat([]func() error{put}, runLength), s.wire.flush, s.settle)...)
 	case way == Mixed:
-		n := len(p.body) + bth.ICRCLen
-		if err := s.flow(runLength/2, n); err != nil {
-			return err
-		}
-		if err := one(); err != nil {
-			return err
-		}
-		if err := s.flow(runLength/2, n); err != nil {
-			return err
-		}
-		if err := s.wire.flush(); err != nil {
-			return err
-		}
+		return inOrder(stream, put, stream, s.wire.flush, s.settle)
 	case way == Each:
-		for range runLength {
-			if err := several(1); err != nil {
-				return err
-			}
-			if err := s.settle(); err != nil {
-				return err
-			}
-		}
-		return nil
-	default:
-		if err := several(1); err != nil {
+		return inOrder(slices.Repeat([]func() error{put, s.wire.flush, s.settle}, runLength)...)
+	}
+	return inOrder(put, s.wire.flush, s.settle)
+}
+
+// inOrder calls functions up to the first error, and returns it.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
 			return err
 		}
 	}
-	return s.settle()
+	return nil
 }
 
 // Expecting.
@@ -433,14 +398,8 @@ func every(*Heard) bool { return true }
 
 // fits compares a packet with a pattern. It returns why the packet does not match, "" if it does.
 func (s *Session) fits(p *pattern, h *Heard) (why string, err error) {
-	why = "another packet"
-	for _, k := range p.kinds {
-		if k.is(h) {
-			why = ""
-		}
-	}
-	if why != "" {
-		return why, nil
+	if !slices.ContainsFunc(p.kinds, func(k kind) bool { return k.is(h) }) {
+		return "another packet", nil
 	}
 	if h.MAD == nil && !h.ICRC {
 		return "its ICRC is wrong", nil

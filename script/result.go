@@ -75,11 +75,6 @@ func (s *Session) silence() {
 // Ladder draws a ladder diagram of the packets, with the statement beside each, and then lists the notes.
 func (r *Result) Ladder(w io.Writer) error {
 	var steps []ladder.Step
-	flush := func() error {
-		err := ladder.Draw(w, steps)
-		steps = nil
-		return err
-	}
 	for _, e := range r.Events {
 		if e.Text == "" {
 			continue
@@ -89,14 +84,14 @@ func (r *Result) Ladder(w io.Writer) error {
 			st.From, st.To = "script", "peer"
 		}
 		if e.Note != "" {
-			st.Note = joined(st.Note, "<-- "+e.Note)
+			st.Note = strings.TrimLeft(st.Note+"  <-- "+e.Note, " ")
 		}
 		if len(steps) == 0 && !e.Sent { // the first step must be the script's, so that the script is at the left
 			steps = append(steps, ladder.Step{At: e.At, From: "script", To: "script", Label: "…"})
 		}
 		steps = append(steps, st)
 	}
-	if err := flush(); err != nil {
+	if err := ladder.Draw(w, steps); err != nil {
 		return err
 	}
 	for _, e := range r.Events {
@@ -107,13 +102,6 @@ func (r *Result) Ladder(w io.Writer) error {
 		}
 	}
 	return nil
-}
-
-func joined(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + "  " + b
 }
 
 // line returns number and text of the statement that is being executed, for the ladder.
@@ -147,13 +135,12 @@ func (s *Session) sent(p *packet) {
 		if len(p.body) > 0 {
 			e.Text += fmt.Sprintf(", op %#x", p.body[0])
 		}
-	case p.mad:
-		h.Packet = q
-		h.MAD, _ = cm.DecodeMAD(q.Payload()) // this package has encoded it
-		e.Text = s.text(h)
 	default:
 		h.Packet = q
-		e.Text = s.textOf(h, true)
+		if p.mad {
+			h.MAD, _ = cm.DecodeMAD(q.Payload()) // this package has encoded it
+		}
+		e.Text = s.textOf(h, !p.mad)
 	}
 	if p.from != FromPeer {
 		e.Text += " from a stranger"
@@ -163,8 +150,7 @@ func (s *Session) sent(p *packet) {
 
 // log records a packet of the peer as an event.
 func (s *Session) log(h *Heard, note string) {
-	e := Event{Text: s.text(h), Note: note, heard: h}
-	s.event(e)
+	s.event(Event{Text: s.text(h), Note: note, heard: h})
 }
 
 // met writes the current statement, which expected the packet, beside it in the ladder. From a message of the connection manager it

@@ -127,10 +127,9 @@ func (p *parser) send(l *line, t []token) (action, error) {
 			s.args = append(s.args, a)
 			continue
 		}
-		if words[w.text] {
-			return nil, errAt(w.pos, "%s is there twice", w.text)
+		if err := once(words, w, w.text); err != nil {
+			return nil, err
 		}
-		words[w.text] = true
 		next := func(n int) []token { return t[min(i+1, len(t)):min(i+1+n, len(t))] }
 		switch w.text {
 		case "from":
@@ -210,7 +209,7 @@ func (p *parser) argument(s *template, w *token) (arg, error) {
 	if err == nil {
 		err = a.e.fitKind(&s.kind, w.key)
 	}
-	if v, ok := a.e.constant(); err == nil && ok && w.key != "psn" {
+	if v, ok := a.e.constant(); err == nil && ok {
 		err = f.holds(v, w.at)
 	}
 	return a, err
@@ -284,6 +283,7 @@ func (p *parser) expect(l *line, t []token) (action, error) {
 		return nil, err
 	}
 	s := &expectStep{}
+	var err error
 	switch {
 	case len(t) < 2:
 		return nil, errAt(t[0].pos, "want expect PACKET [FIELD=VALUE]…, expect nothing for TIME, expect no message for TIME, or expect any order {")
@@ -291,16 +291,14 @@ func (p *parser) expect(l *line, t []token) (action, error) {
 		if len(t) != 4 || t[2].text != "for" {
 			return nil, errAt(t[1].pos, "want expect nothing for TIME")
 		}
-		var err error
-		s.nothing, err = duration(&t[3], maxWait)
+		s.nothing, err = duration(&t[3])
 		return s, err
 	case t[1].text == "no" && !t[1].assign:
 		if len(t) != 5 || t[2].text != "message" || t[3].text != "for" {
 			return nil, errAt(t[1].pos, "want expect no message for TIME")
 		}
-		var err error
 		s.noMessage = true
-		s.nothing, err = duration(&t[4], maxWait)
+		s.nothing, err = duration(&t[4])
 		return s, err
 	case t[1].text == "any" && len(t) > 2 && t[2].text == "order":
 		return p.anyOrder(l, t, s)
@@ -327,27 +325,23 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 		if err := once(seen, w, w.text); err != nil {
 			return err
 		}
-		switch {
-		case w.text == "within" && i+1 < len(t):
-			if s.within, err = duration(&t[i+1], maxWait); err != nil {
-				return err
-			}
-			i++
-		case w.text == "after" && i+1 < len(t):
-			if s.after, err = duration(&t[i+1], maxWait); err != nil {
-				return err
-			}
-			i++
-		case w.text == "as" && i+1 < len(t):
-			if err := definable(t[i+1].text, t[i+1].pos); err != nil {
-				return err
-			}
-			s.as = t[i+1].text
-			i++
-		case w.text == "eventually":
+		if w.text == "eventually" {
 			s.eventually = true
-		default:
+			continue
+		}
+		if i++; i == len(t) || !slices.Contains([]string{"within", "after", "as"}, w.text) {
 			return errAt(w.pos, "unknown word %q: want FIELD=VALUE, a flag, within TIME, after TIME, as NAME or eventually", w.text)
+		}
+		switch w.text {
+		case "within":
+			s.within, err = duration(&t[i])
+		case "after":
+			s.after, err = duration(&t[i])
+		case "as":
+			s.as, err = t[i].text, definable(t[i].text, t[i].pos)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if s.within > 0 && s.after >= s.within {
@@ -487,7 +481,7 @@ func (p *parser) wait(l *line, t []token) (action, error) {
 	if len(t) != 2 {
 		return nil, errAt(t[0].pos, "want wait TIME, like wait 50ms")
 	}
-	d, err := duration(&t[1], maxWait)
+	d, err := duration(&t[1])
 	return &waitStep{d}, err
 }
 
