@@ -60,7 +60,7 @@ func (s *Session) textOf(h *Heard, own bool) string {
 		base = s.first
 	}
 	var b strings.Builder
-	name := strings.ReplaceAll(strings.TrimPrefix(p.Info.Name, s.transport().String()+" "), " ", "_")
+	name := strings.ReplaceAll(strings.TrimPrefix(p.Info.Name, s.conn.tr.String()+" "), " ", "_")
 	if p.Op == bth.RCAck {
 		name = strings.ReplaceAll(strings.ToUpper(ackName(p.Syndrome())), " ", "_")
 		name = cmp.Or(name, fmt.Sprintf("ACKNOWLEDGE syndrome=%#x", uint8(p.Syndrome())))

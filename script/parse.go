@@ -134,17 +134,20 @@ func (p *parser) variant(l *line) (v Variant, err error) {
 	return v, errAt(l.pos, "want on PEER: STATEMENT: the colon is missing")
 }
 
+// reader parses the words t of a statement, which is in line l.
+type reader func(p *parser, l *line, t []token) (action, error)
+
 // verbs maps the first word of each statement to the function that parses the statement.
-var verbs map[string]func(p *parser, l *line, t []token) (action, error)
+var verbs map[string]reader
 
 func init() {
-	verbs = map[string]func(p *parser, l *line, t []token) (action, error){
+	verbs = map[string]reader{
 		"rule": header(func(s *Script) *string { return &s.Rule }), "title": header(func(s *Script) *string { return &s.Title }),
 		"peer":    header(func(s *Script) *string { return &s.Peer }),
 		"connect": (*parser).connect, "accept": (*parser).connect,
-		"send": (*parser).send, "raw": (*parser).raw, "expect": (*parser).expect,
+		"send": connected((*parser).send), "raw": connected((*parser).raw), "expect": connected((*parser).expect),
 		"wait": (*parser).wait, "set": (*parser).set, "loop": (*parser).loop,
-		"recv": (*parser).recv, "post": (*parser).post, "outcome": (*parser).outcome,
+		"recv": connected((*parser).recv), "post": connected((*parser).post), "outcome": connected((*parser).outcome),
 		"dies":       simple(&diesStep{}),
 		"disconnect": simple(&disconnectStep{}),
 		"settle":     simple(&settleStep{}),
@@ -166,7 +169,7 @@ func (p *parser) statement(l *line, t []token) (action, error) {
 }
 
 // header returns the parser of a statement that sets a field of the script to one text.
-func header(field func(*Script) *string) func(p *parser, l *line, t []token) (action, error) {
+func header(field func(*Script) *string) reader {
 	return func(p *parser, l *line, t []token) (action, error) {
 		if len(t) != 2 || !t[1].quoted || t[1].assign {
 			return nil, errAt(t[0].pos, "want %s \"text\"", t[0].text)
@@ -181,20 +184,23 @@ func header(field func(*Script) *string) func(p *parser, l *line, t []token) (ac
 }
 
 // simple returns the parser of a statement without arguments.
-func simple(do action) func(p *parser, l *line, t []token) (action, error) {
-	return func(p *parser, l *line, t []token) (action, error) {
+func simple(do action) reader {
+	return connected(func(_ *parser, _ *line, t []token) (action, error) {
 		if len(t) > 1 {
 			return nil, errAt(t[1].pos, "%s takes no arguments", t[0].text)
 		}
-		return do, p.needConnection(&t[0])
-	}
+		return do, nil
+	})
 }
 
-func (p *parser) needConnection(t *token) error {
-	if !p.connected {
-		return errAt(t.pos, "%s comes before connect or accept", t.text)
+// connected returns the parser of a statement that must follow connect or accept. read parses the statement.
+func connected(read reader) reader {
+	return func(p *parser, l *line, t []token) (action, error) {
+		if !p.connected {
+			return nil, errAt(t[0].pos, "%s comes before connect or accept", t[0].text)
+		}
+		return read(p, l, t)
 	}
-	return nil
 }
 
 // number reads an expression and checks its variables.

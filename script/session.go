@@ -85,7 +85,7 @@ func (s *Session) Do(text string) error {
 	if err != nil {
 		return err
 	}
-	p := &parser{lines: lines, s: &Script{}, tr: s.transport(), connected: s.conn.made, vars: newVars()}
+	p := &parser{lines: lines, s: &Script{}, tr: s.conn.tr, connected: s.conn.made, vars: newVars()}
 	for n := range s.numbers {
 		p.vars.number(n)
 	}
@@ -99,9 +99,6 @@ func (s *Session) Do(text string) error {
 	return s.play(steps)
 }
 
-// transport returns the transport service of the connection.
-func (s *Session) transport() bth.Transport { return s.conn.tr }
-
 // Send sends a packet: "SEND_ONLY psn=+1 ackreq len=100".
 func (s *Session) Send(packet string) error { return s.Do("send " + packet) }
 
@@ -114,10 +111,7 @@ func (s *Session) Expect(packet string) (*Heard, error) {
 }
 
 // Var returns a number that the script has captured or set, like "mem.rkey" or "r.psn".
-func (s *Session) Var(name string) (uint64, error) { return s.look(name) }
-
-// look finds the value of a variable.
-func (s *Session) look(name string) (uint64, error) {
+func (s *Session) Var(name string) (uint64, error) {
 	if v, ok := s.numbers[name]; ok {
 		return v, nil
 	}
@@ -169,7 +163,7 @@ func (h *Heard) field(name string) (uint64, error) {
 	return 0, fmt.Errorf("%s of %d bytes has no field %q", h.Info.Name, h.PayloadLen(), name)
 }
 
-func (s *Session) eval(e *expr) (uint64, error) { return e.eval(s.look) }
+func (s *Session) eval(e *expr) (uint64, error) { return e.eval(s.Var) }
 
 // until receives packets until done returns true, but at most for d. It is not an error if d passes.
 func (s *Session) until(d time.Duration, done func() bool) error {

@@ -102,9 +102,6 @@ type sendStep struct {
 }
 
 func (p *parser) send(l *line, t []token) (action, error) {
-	if err := p.needConnection(&t[0]); err != nil {
-		return nil, err
-	}
 	s := &sendStep{times: 1}
 	if len(t) < 2 || t[1].assign {
 		return nil, errAt(t[0].pos, "want send PACKET [FIELD=VALUE]…")
@@ -235,9 +232,6 @@ type rawStep struct {
 }
 
 func (p *parser) raw(l *line, t []token) (action, error) {
-	if err := p.needConnection(&t[0]); err != nil {
-		return nil, err
-	}
 	s := &rawStep{}
 	for i := 1; i < len(t); i++ {
 		if t[i].text == "noicrc" {
@@ -279,9 +273,6 @@ type expectStep struct {
 func (s *expectStep) mad() bool { return s.patterns[0].kinds[0].mad != "" }
 
 func (p *parser) expect(l *line, t []token) (action, error) {
-	if err := p.needConnection(&t[0]); err != nil {
-		return nil, err
-	}
 	s := &expectStep{}
 	var err error
 	switch {

@@ -91,9 +91,6 @@ func parseAccess(t *token) (a mr.Access, err error) {
 type recvStep struct{ n int }
 
 func (p *parser) recv(l *line, t []token) (action, error) {
-	if err := p.needConnection(&t[0]); err != nil {
-		return nil, err
-	}
 	if len(t) != 2 {
 		return nil, errAt(t[0].pos, "want recv NUMBER")
 	}
@@ -111,9 +108,6 @@ type postStep struct {
 var posts = map[string]qp.Opcode{"SEND": qp.Send, "SEND_WITH_IMM": qp.SendImm, "WRITE": qp.Write, "WRITE_WITH_IMM": qp.WriteImm, "READ": qp.Read, "FETCH_ADD": qp.FetchAdd}
 
 func (p *parser) post(l *line, t []token) (action, error) {
-	if err := p.needConnection(&t[0]); err != nil {
-		return nil, err
-	}
 	if len(t) != 3 || t[2].key != "len" {
 		return nil, errAt(t[0].pos, "want post OPERATION len=NUMBER")
 	}
@@ -138,9 +132,6 @@ type outcomeStep struct {
 func (o *outcomeStep) String() string { return strings.Join(o.want, " or ") }
 
 func (p *parser) outcome(l *line, t []token) (action, error) {
-	if err := p.needConnection(&t[0]); err != nil {
-		return nil, err
-	}
 	o := &outcomeStep{}
 	rest := t
 	for next := "outcome"; len(rest) > 1 && rest[0].text == next && rest[1].quoted && !rest[1].assign; next = "or" {

@@ -121,7 +121,7 @@ const countLimit = 2 * time.Second
 // checkCount checks that the target has counted all packets of a stranger as dropped.
 func (s *Session) checkCount() error {
 	t, ok := s.opts.Target.(Counting)
-	if !ok || s.opts.Way.Origin == FromPeer || s.transport() == bth.UD {
+	if !ok || s.opts.Way.Origin == FromPeer || s.conn.tr == bth.UD {
 		return nil
 	}
 	now := uint64(0)
