@@ -327,11 +327,8 @@ func (v *Verifier) again(p *packet, x *exchange, s *sentMAD, contents uint64) {
 		v.find(cmRepeat, []Frame{s.frame}, "The %v comes again with other contents.", kind)
 	}
 	if s.times > int(x.req.MaxCMRetries) {
-		var d *Departure
-		if kind == cm.AttrDREQ && p.Frame.MigReq() && s.times <= int(x.req.MaxCMRetries)+earlyDREQs {
-			d = &stackDREQ
-		}
-		v.explain(cmRetries, d, []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", kind, s.times, x.req.MaxCMRetries)
+		early := kind == cm.AttrDREQ && p.Frame.MigReq() && s.times <= int(x.req.MaxCMRetries)+earlyDREQs
+		v.explain(cmRetries, stackDREQ.when(early), []Frame{s.frame}, "The %v is repeated for the %dth time; the REQ allows %d.", kind, s.times, x.req.MaxCMRetries)
 	}
 	switch after := p.Time.Sub(s.at); {
 	case p.in: // the previous transmission may have arrived late
@@ -388,8 +385,7 @@ func (v *Verifier) requestMAD(p *packet, m *cm.REQ) {
 // addresses judges the RDMA-IP header of a REQ to a service of rdma_cm.
 func (v *Verifier) addresses(p *packet, m *cm.REQ) {
 	var h cm.IPHeader
-	switch ps := cm.PortSpace(m.ServiceID >> 16); {
-	case uint64(m.ServiceID)>>32 != 0, ps != cm.PortSpaceTCP && ps != cm.PortSpaceUDP:
+	if ps := cm.PortSpace(m.ServiceID >> 16); uint64(m.ServiceID)>>32 != 0 || ps != cm.PortSpaceTCP && ps != cm.PortSpaceUDP {
 		return
 	}
 	if err := h.Decode(m.Private[:]); err != nil {

@@ -34,24 +34,26 @@ var (
 	rxeSilent  = Departure{"rxe-rnr-silence", rnrSilence, byRxe, "rxe sends a NAK for a sequence error too, for packets behind one that got an RNR NAK.", docRxe}
 	rxeForever = Departure{"rxe-retry-forever", repeatCount, byRxe, "rxe takes a retry count of 7 for infinite.", docRxe}
 	rxeReadACK = Departure{"rxe-read-ack", responseKind, byRxe, "rxe answers a repeated SEND before a READ with an ACK that has the PSN of the READ.", docRxe}
-
 	rxeJiffies = Departure{"rxe-jiffies", repeatEarly, byRxe, "rxe counts its ACK timeout in jiffies, rounded down: it may be up to two of them early, 8 ms with 250 Hz.", docRxe}
+	rxeDepth   = Departure{"rxe-read-depth", readDepth, byRxe, "rxe rounds the number of READs that it may have outstanding up to a power of two.", docRxe}
 
-	rxeDepth = Departure{"rxe-read-depth", readDepth, byRxe, "rxe rounds the number of READs that it may have outstanding up to a power of two.", docRxe}
-
-	stackSingle = Departure{"recovery-single", goBackSkip, byStack, "A requester with RecoverAll repeats a missing request alone, to a peer that holds the later ones.", docRecovery}
-	stackPart   = Departure{"recovery-reads", readAgain, byStack, "A requester with RecoverReads asks for the missing responses of a READ alone.", docRecovery}
-	stackNAK    = Departure{"nak-repeated", nakRepeated, byStack, "A responder repeats its NAK up to three times while packets behind the gap ask for an acknowledgement, and when the requester skips the packet again.", docRxe}
-	stackProbe  = Departure{"probe", repeatEarly, byStack, "A requester that hears nothing for some round trips sends its oldest packet once more as a probe.", docRxe}
-	stackFlush  = Departure{"flush-probe", repeatDiffers, byStack, "Towards rxe a repeated FLUSH is preceded by a WRITE of nothing with the PSN before it.", docRxe}
-)
-
-var stackDREQ = Departure{"dreq-early", cmRetries, byStack, "A DREQ is repeated after 100, 200, … ms at first, on top of the retries.", docRxe}
-
-var (
+	stackSingle   = Departure{"recovery-single", goBackSkip, byStack, "A requester with RecoverAll repeats a missing request alone, to a peer that holds the later ones.", docRecovery}
+	stackPart     = Departure{"recovery-reads", readAgain, byStack, "A requester with RecoverReads asks for the missing responses of a READ alone.", docRecovery}
+	stackNAK      = Departure{"nak-repeated", nakRepeated, byStack, "A responder repeats its NAK up to three times while packets behind the gap ask for an acknowledgement, and when the requester skips the packet again.", docRxe}
+	stackProbe    = Departure{"probe", repeatEarly, byStack, "A requester that hears nothing for some round trips sends its oldest packet once more as a probe.", docRxe}
+	stackFlush    = Departure{"flush-probe", repeatDiffers, byStack, "Towards rxe a repeated FLUSH is preceded by a WRITE of nothing with the PSN before it.", docRxe}
+	stackDREQ     = Departure{"dreq-early", cmRetries, byStack, "A DREQ is repeated after 100, 200, … ms at first, on top of the retries.", docRxe}
 	stackDREQSoon = Departure{"dreq-soon", cmEarly, byStack, "A DREQ is repeated after 100, 200, … ms at first, and after 10, 20, … ms when a device is closed.", docRxe}
 	stackREP      = Departure{"rep-early", cmEarly, byStack, "A REP is repeated after 0.5, 1, 2 and 4 s, whatever time the REQ gives.", docRxe}
 )
+
+// when returns d if the packets show the departure, and nil otherwise.
+func (d *Departure) when(shown bool) *Departure {
+	if shown {
+		return d
+	}
+	return nil
+}
 
 // Departures returns all known departures and extensions.
 func Departures() []Departure { return slices.Clone(departures) }

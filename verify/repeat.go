@@ -26,7 +26,7 @@ func (h *half) repeated(p *packet, r *request) {
 	if h.run.active && h.run.next.Less(psn) && h.find(h.run.next) == nil {
 		h.run.next = psn // the requests in between are missing in the capture
 	}
-	if h.run.active && psn != h.run.next && h.run.next.Less(psn) && !h.nakAt(psn) {
+	if h.run.active && h.run.next.Less(psn) && !h.nakAt(psn) {
 		h.skipped(p)
 	}
 	h.why(p, r, psn)
@@ -147,11 +147,7 @@ func (h *half) timedOut(p *packet, r *request, psn bth.PSN) {
 	}
 	c.Timeout++
 	if r.timeouts++; r.timeouts > a.retries {
-		var d *Departure
-		if a.retries == 7 && h.flow.likeRxe() {
-			d = &rxeForever
-		}
-		h.v.suspect(repeatCount, d, []Frame{r.frame}, "PSN %v is repeated by a timeout for the %dth time; the retry count is %d.", psn, r.timeouts, a.retries)
+		h.v.suspect(repeatCount, rxeForever.when(a.retries == 7 && h.flow.likeRxe()), []Frame{r.frame}, "PSN %v is repeated by a timeout for the %dth time; the retry count is %d.", psn, r.timeouts, a.retries)
 	}
 }
 
@@ -171,11 +167,7 @@ func (h *half) waited(p *packet) {
 		h.v.cannotTell(rnrEarly)
 		return
 	}
-	var d *Departure
-	if h.flow.likeRxe() {
-		d = &rxeEarly
-	}
-	h.v.explain(rnrEarly, d, []Frame{n.frame}, "The request is repeated %v after an RNR NAK that asks to wait %v.", round(waited), n.wait)
+	h.v.explain(rnrEarly, rxeEarly.when(h.flow.likeRxe()), []Frame{n.frame}, "The request is repeated %v after an RNR NAK that asks to wait %v.", round(waited), n.wait)
 }
 
 // sameAgain judges whether a repeated request is the same as the first time. It returns false for the WRITE with which this stack
@@ -220,15 +212,11 @@ func (h *half) partAgain(p *packet, r *request) {
 	case length > rest:
 		h.v.find(readAgain, []Frame{r.frame}, "The part of the READ from PSN %v asks for %d bytes; %d are left.", psn, length, rest)
 	case length < rest || r.next.Less(psn) && !r.uncertain:
-		var d *Departure
-		if h.flow.migrated {
-			d = &stackPart
-		}
 		judge := h.v.suspect // responses may be missing in the capture
 		if length < rest {
 			judge = h.v.explain
 		}
-		judge(readAgain, d, []Frame{r.frame}, "The READ is repeated from PSN %v to %v; %v to %v is missing.", psn, end, r.next, r.last)
+		judge(readAgain, stackPart.when(h.flow.migrated), []Frame{r.frame}, "The READ is repeated from PSN %v to %v; %v to %v is missing.", psn, end, r.next, r.last)
 	}
 	if r.last.Less(end) {
 		end = r.last
@@ -263,20 +251,11 @@ func (h *half) depth(r *request) {
 	if n <= a.depth {
 		return
 	}
-	var d *Departure
-	if h.flow.likeRxe() && n <= powerOfTwo(a.depth) {
-		d = &rxeDepth
+	powerOfTwo := 1 // the least that is not below the depth
+	for powerOfTwo < a.depth {
+		powerOfTwo *= 2
 	}
-	h.v.suspect(readDepth, d, []Frame{a.frame}, "%d READs and atomics are outstanding, %d are granted.", n, a.depth)
-}
-
-// powerOfTwo returns the least power of two that is not below n.
-func powerOfTwo(n int) int {
-	p := 1
-	for p < n {
-		p *= 2
-	}
-	return p
+	h.v.suspect(readDepth, rxeDepth.when(h.flow.likeRxe() && n <= powerOfTwo), []Frame{a.frame}, "%d READs and atomics are outstanding, %d are granted.", n, a.depth)
 }
 
 // round rounds a duration, so that it has few digits.

@@ -128,11 +128,7 @@ func (h *half) positive(p *packet, r *request) {
 	f := &p.Frame
 	psn := f.PSN()
 	if r != nil && r.flags&(bth.Read|bth.Atomic|bth.Flush|bth.AtomicWrite) != 0 && psn == r.last && !r.answered {
-		var d *Departure
-		if h.flow.peer.likeRxe() && r.flags&bth.Read != 0 {
-			d = &rxeReadACK
-		}
-		h.v.suspect(responseKind, d, []Frame{r.frame}, "%s is answered by an ACKNOWLEDGE.", r.op.Info().Name)
+		h.v.suspect(responseKind, rxeReadACK.when(h.flow.peer.likeRxe() && r.flags&bth.Read != 0), []Frame{r.frame}, "%s is answered by an ACKNOWLEDGE.", r.op.Info().Name)
 	}
 	if a := &h.latestACK; a.known && psn.Less(a.psn) {
 		if h.order.late {
@@ -207,11 +203,7 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 	} else {
 		h.report.NAKs++
 		if h.rnr.pending && h.rnr.psn == psn {
-			var d *Departure
-			if h.flow.peer.likeRxe() {
-				d = &rxeSilent
-			}
-			h.v.suspect(rnrSilence, d, []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
+			h.v.suspect(rnrSilence, rxeSilent.when(h.flow.peer.likeRxe()), []Frame{h.rnr.frame}, "A NAK follows an RNR NAK for the same request, which was not repeated.")
 			return // the requester still waits for the time of the RNR NAK
 		}
 		if !h.sequenceNAK(p, psn) {
@@ -255,11 +247,8 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	case n.pending && n.psn == psn && h.v.copied(nakRepeated, p, n.at):
 	case n.pending && n.psn == psn:
 		n.copies++
-		var d *Departure
-		if !h.flow.peer.likeRxe() && (n.copies <= maxStackNAKs || n.beyond) {
-			d = &stackNAK
-		}
-		h.v.suspect(nakRepeated, d, []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
+		fromStack := !h.flow.peer.likeRxe() && (n.copies <= maxStackNAKs || n.beyond)
+		h.v.suspect(nakRepeated, stackNAK.when(fromStack), []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
 	}
 	copies := n.copies
 	if n.psn != psn || !n.pending {
