@@ -70,18 +70,11 @@ func reservedReason(r cm.RejectReason) bool {
 }
 
 // reservedCode describes the first field that has a reserved value, or is zero although it must not be. It returns "" if there is none.
-func reservedCode(m cm.Message) string {
-	fields := []struct {
-		wrong bool
-		name  string
-		value any
-	}{}
+func reservedCode(m cm.Message) (what string) {
 	check := func(wrong bool, name string, value any) {
-		fields = append(fields, struct {
-			wrong bool
-			name  string
-			value any
-		}{wrong, name, value})
+		if wrong && what == "" {
+			what = fmt.Sprintf("%s %v", name, value)
+		}
 	}
 	info := func(n uint8) { check(n > cm.InfoLen, "bytes of information", n) }
 	switch m := m.(type) {
@@ -108,10 +101,5 @@ func reservedCode(m cm.Message) string {
 		check(m.Status > lastSIDRStatus, "status", uint8(m.Status))
 		info(m.InfoLen)
 	}
-	for _, f := range fields {
-		if f.wrong {
-			return fmt.Sprintf("%s %v", f.name, f.value)
-		}
-	}
-	return ""
+	return what
 }

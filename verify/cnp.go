@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"bytes"
+	"cmp"
 	"time"
 
 	"github.com/goroce/roce/bth"
@@ -70,7 +72,7 @@ func (v *Verifier) mark(p *packet) {
 // notification judges a CNP.
 func (v *Verifier) notification(p *packet) {
 	f := &p.Frame
-	if f.Data[1] != 0 && f.Data[1] != 0x40 || f.Data[4] != 0x40 || f.Data[8] != 0 || f.PSN() != 0 || f.PayloadLen() != 0 || !zeros(f.Data[bth.BTHLen:len(f.Data)-bth.ICRCLen]) {
+	if f.Data[1] != 0 && f.Data[1] != 0x40 || f.Data[4] != 0x40 || f.Data[8] != 0 || f.PSN() != 0 || f.PayloadLen() != 0 || len(bytes.Trim(f.Data[bth.BTHLen:len(f.Data)-bth.ICRCLen], "\x00")) > 0 {
 		v.find(cnpFormat, nil, "The CNP has other flags than BECN, a PSN, or bytes that are not zero.")
 	}
 	if p.out {
@@ -87,15 +89,6 @@ func (v *Verifier) notification(p *packet) {
 		delete(v.cnps.marked, pair)
 	}
 	v.spacing(p)
-}
-
-func zeros(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // spacing measures the time since the previous CNP in each scope, and judges it in the configured scope.
@@ -118,11 +111,7 @@ func (v *Verifier) spacing(p *packet) {
 		}
 		sp.Count++
 		sp.Least = min(sp.Least, d)
-		scope := v.cfg.CNPScope
-		if scope == "" {
-			scope = ByQueuePair
-		}
-		if s == scope && d < v.cfg.CNPInterval {
+		if s == cmp.Or(v.cfg.CNPScope, ByQueuePair) && d < v.cfg.CNPInterval {
 			v.find(cnpPacing, []Frame{last.frame}, "The CNP comes %v after the one before of the same scope (%s); %v is the least.", round(d), s, v.cfg.CNPInterval)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
+	"github.com/goroce/roce/internal/tools/dissect"
 )
 
 // malformations maps the errors of parsing to the rules that such a frame breaks.
@@ -45,23 +46,19 @@ func (v *Verifier) headers(p *packet) bool {
 	if !p.Cut && !p.ICRCOK {
 		if !p.FlushQuirk {
 			v.find(headerICRC, nil, "The ICRC is wrong; a receiver drops the packet.")
-			v.happened(p.Frame.Dst, wrongICRC)
+			v.happened(f.Dst, wrongICRC)
 			return false
 		}
 		v.explain(headerICRC, &rxeFlush, nil, "The ICRC is that of the headers fed twice.")
 	}
-	v.envelope(p)
+	if ip := f.IP; len(ip) == 20 && ip[6]&0x40 == 0 {
+		v.find(headerDontFrag, nil, "The IPv4 header allows fragments.")
+	}
 	v.flags(p)
 	v.reserved(p)
 	v.addressee(p)
 	v.lengths(p)
 	return true
-}
-
-func (v *Verifier) envelope(p *packet) {
-	if ip := p.Frame.IP; len(ip) == 20 && ip[6]&0x40 == 0 {
-		v.find(headerDontFrag, nil, "The IPv4 header allows fragments.")
-	}
 }
 
 // flags judges the flags of the BTH. It does not judge CNPs, which have their own rule.
@@ -178,7 +175,7 @@ func (v *Verifier) lengths(p *packet) {
 			v.find(lengthAtomicWrite, nil, "%s carries %d bytes, and its RETH says %d.", f.Info.Name, n, f.DMALen())
 		}
 	case fl&bth.Last == 0:
-		if !isMTU(n) {
+		if dissect.MTUOf(n) == 0 {
 			v.find(lengthMTU, nil, "%s carries %d bytes, which is no path MTU.", f.Info.Name, n)
 		}
 	case n > largest:
@@ -189,14 +186,4 @@ func (v *Verifier) lengths(p *packet) {
 	if f.Info.Headers&bth.HasRETH != 0 && f.DMALen() > maxMessage {
 		v.find(lengthMax, nil, "The RETH says %d bytes.", f.DMALen())
 	}
-}
-
-// isMTU reports whether n is one of the five path MTUs.
-func isMTU(n int) bool {
-	for m := bth.MTU256; m <= bth.MTU4096; m++ {
-		if n == m.Bytes() {
-			return true
-		}
-	}
-	return false
 }

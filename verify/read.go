@@ -5,6 +5,7 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/internal/psngap"
+	"github.com/goroce/roce/internal/tools/dissect"
 )
 
 // readResponse judges a READ response. r is the request with its PSN, nil if it is not known.
@@ -123,14 +124,14 @@ func (h *half) readSize(p *packet, r *request) bool {
 	f := &p.Frame
 	n := f.PayloadLen()
 	psn, last := f.PSN(), f.Info.Flags&bth.Last != 0
-	if !last && h.flow.mtu == 0 && isMTU(n) {
+	if !last && h.flow.mtu == 0 && dissect.MTUOf(n) != 0 {
 		h.flow.setMTU(n)
 		if !h.started {
 			return false
 		}
 	}
 	mtu := h.flow.mtu
-	if mtu == 0 || p.Cut || r.doubtful || !isMTU(n) && !last {
+	if mtu == 0 || p.Cut || r.doubtful || dissect.MTUOf(n) == 0 && !last {
 		return true
 	}
 	want := mtu

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/dissect"
 )
 
 // These are the times that an end may take before it acts on a packet that has arrived.
@@ -189,11 +190,7 @@ func (h *half) skipped(p *packet) {
 		h.v.limit(LimitGap, h.flow.String(), p)
 		return
 	}
-	var d *Departure
-	if h.flow.migrated {
-		d = &stackSingle
-	}
-	h.v.suspect(goBackSkip, d, h.framesOf(h.run.psn), "The requester went back to PSN %v and repeated up to %v, then sent %v; %v was not acknowledged.",
+	h.v.suspect(goBackSkip, stackSingle.when(h.flow.migrated), h.framesOf(h.run.psn), "The requester went back to PSN %v and repeated up to %v, then sent %v; %v was not acknowledged.",
 		h.run.psn, h.run.next.Add(-1), psn, from)
 }
 
@@ -355,7 +352,7 @@ func (h *half) size(p *packet) {
 	f := &p.Frame
 	fl, n, mtu := f.Info.Flags, f.PayloadLen(), h.flow.mtu
 	switch {
-	case fl&(bth.Send|bth.Write) == 0 || !isMTU(n) && fl&bth.Last == 0:
+	case fl&(bth.Send|bth.Write) == 0 || dissect.MTUOf(n) == 0 && fl&bth.Last == 0:
 	case fl&bth.Last == 0 && mtu == 0:
 		h.flow.setMTU(n)
 	case fl&bth.Last == 0 && mtu != n:
@@ -368,11 +365,7 @@ func (h *half) size(p *packet) {
 // beforeSending judges whether a new request may be sent now.
 func (h *half) beforeSending(p *packet, r *request) {
 	if n := &h.rnr; n.pending && n.in && p.Time.Sub(n.at) > heldGrace+h.v.cfg.Slack && p.Time.Sub(n.at) < n.wait {
-		var d *Departure
-		if h.flow.likeRxe() {
-			d = &rxeHeld
-		}
-		h.v.explain(rnrHeld, d, []Frame{n.frame}, "A new request is sent %v after an RNR NAK that asks to wait %v.", round(p.Time.Sub(n.at)), n.wait)
+		h.v.explain(rnrHeld, rxeHeld.when(h.flow.likeRxe()), []Frame{n.frame}, "A new request is sent %v after an RNR NAK that asks to wait %v.", round(p.Time.Sub(n.at)), n.wait)
 	}
 	if r.flags&(bth.Read|bth.Atomic|bth.AtomicWrite) != 0 {
 		h.depth(r)

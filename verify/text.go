@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ const maxListed = 10
 
 // WriteText prints the report: the verdict, the findings, the known departures, the limits, the connections and the times.
 func (r *Report) WriteText(out io.Writer) error {
-	w := &errWriter{w: out}
+	w := bufio.NewWriter(out) // keeps the first error
 	fmt.Fprintf(w, "%s: %s, %d packets", cmp.Or(strings.Join(r.Files, " "), "-"), r.verdict(), r.Packets)
 	if r.Doubles > 0 {
 		fmt.Fprintf(w, ", %d captured twice", r.Doubles)
@@ -25,20 +26,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	r.writeLimits(w)
 	r.writeHalves(w)
 	r.writeTimes(w)
-	return w.err
-}
-
-// errWriter keeps the first error.
-type errWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (w *errWriter) Write(b []byte) (int, error) {
-	if w.err == nil {
-		_, w.err = w.w.Write(b)
-	}
-	return len(b), nil
+	return w.Flush()
 }
 
 // verdict counts the findings by severity. With strict, those that are known departures are among them.
@@ -55,12 +43,9 @@ func (r *Report) verdict() string {
 		}
 	}
 	var parts []string
-	for s := Error; ; s-- {
-		if n[s] > 0 {
-			parts = append(parts, count(n[s], s.String()))
-		}
-		if s == Note {
-			break
+	for s, n := range slices.Backward(n[:]) {
+		if n > 0 {
+			parts = append(parts, count(n, Severity(s).String()))
 		}
 	}
 	if len(parts) == 0 {
