@@ -11,7 +11,9 @@ import (
 func (h *half) repeated(p *packet, r *request) {
 	if id := ipID(p); !p.out && id != 0 && id == r.id && p.Frame.PSN() == r.place {
 		h.report.Repeated.Copies++
-		r.copied(p)
+		if r.flags&bth.Read != 0 { // the responder answers a copy of a READ as well, so it counts as another request for the responses
+			r.restartAt(p.Frame.PSN(), r.last)
+		}
 		return
 	}
 	if !h.sameAgain(p, r) {
@@ -38,14 +40,6 @@ func (h *half) repeated(p *packet, r *request) {
 // nakAt reports whether a pending NAK or RNR NAK has this PSN.
 func (h *half) nakAt(psn bth.PSN) bool {
 	return h.nak.pending && h.nak.psn == psn || h.rnr.pending && h.rnr.psn == psn
-}
-
-// copied handles a copy of a request that the network made. The responder answers a copy of a READ as well, so copied counts that as
-// another request for the responses.
-func (r *request) copied(p *packet) {
-	if r.flags&bth.Read != 0 {
-		r.restartAt(p.Frame.PSN(), r.last)
-	}
 }
 
 // why finds and counts the cause of a repetition, and judges whether the cause is permitted.

@@ -235,15 +235,10 @@ func (h *half) fresh(p *packet) {
 	}
 	if h.ackedOnce && h.next.Sub(h.acked) <= 0 || h.next.Sub(h.reqs[0].psn) <= 0 {
 		h.v.suspect(psnWindow, nil, []Frame{h.reqs[0].frame}, "PSN %v is 2^23 or more after the oldest unacknowledged one.", r.last)
-		h.resetAfter(p)
+		next := h.next
+		h.reset()
+		h.next, h.latest = next, p.Time
 	}
-}
-
-// resetAfter drops the state of both ends, and expects the next request behind p.
-func (h *half) resetAfter(p *packet) {
-	next := h.next
-	h.reset()
-	h.next, h.latest = next, p.Time
 }
 
 // make returns the request of a packet. Its count of messages continues that of the request before.
@@ -253,9 +248,7 @@ func (h *half) make(p *packet) *request {
 		id: ipID(p), place: f.PSN(), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), size: f.PayloadLen(), operand: f.Swap(), compare: f.Compare()}
 	r.doubtful = h.floored && !h.floor.Less(r.psn)
 	r.part = r.flags&bth.Read != 0 && h.behindGap(r.psn)
-	if i := h.index(r.psn); i >= 0 {
-		r.ended = h.reqs[i].ended
-	}
+	r.ended = h.messagesTo(r.psn)
 	if r.flags&bth.Last != 0 {
 		r.ended++
 	}

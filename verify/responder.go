@@ -199,7 +199,9 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 	s := p.Frame.Syndrome()
 	if n == &h.rnr {
 		h.report.RNRs++
-		h.needsReceive(r)
+		if r != nil && r.flags&takesRNR == 0 {
+			h.v.find(rnrKind, []Frame{r.frame}, "%s with PSN %v takes no receive, but gets an RNR NAK.", r.op.Info().Name, r.psn)
+		}
 	} else {
 		h.report.NAKs++
 		if h.rnr.pending && h.rnr.psn == psn {
@@ -222,14 +224,6 @@ func (h *half) refuse(p *packet, r *request, n *refusal) {
 
 // takesRNR are the requests that may get an RNR NAK.
 const takesRNR = bth.TakesRecv | bth.Read | bth.Atomic | bth.AtomicWrite | bth.Flush
-
-// needsReceive judges whether the request that gets an RNR NAK is one that may get it.
-func (h *half) needsReceive(r *request) {
-	if r == nil || r.flags&takesRNR != 0 {
-		return
-	}
-	h.v.find(rnrKind, []Frame{r.frame}, "%s with PSN %v takes no receive, but gets an RNR NAK.", r.op.Info().Name, r.psn)
-}
 
 // sequenceNAK judges the PSN of a NAK for a sequence error. It returns false if a requester ignores it.
 func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
@@ -254,8 +248,8 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 	if n.psn != psn || !n.pending {
 		copies = 0
 		h.v.happened(p.Frame.Dst, nakHeeded)
-		if late := h.firstBeyond(psn); late != nil {
-			h.timed(NAKGeneration, p.Time.Sub(late.resent))
+		if i := h.index(psn) + 1; i < len(h.reqs) { // the first request behind the gap
+			h.timed(NAKGeneration, p.Time.Sub(h.reqs[i].resent))
 		}
 	}
 	n.copies = copies
@@ -264,14 +258,6 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 
 // maxStackNAKs is how often this stack repeats a NAK while packets behind the gap ask for an acknowledgement.
 const maxStackNAKs = 3
-
-// firstBeyond returns the request after the one with a PSN.
-func (h *half) firstBeyond(psn bth.PSN) *request {
-	if i := h.index(psn) + 1; i >= 0 && i < len(h.reqs) {
-		return h.reqs[i]
-	}
-	return nil
-}
 
 // msnConfirmed is how many ACKs of new requests have to agree on the MSN at the beginning. One ACK is not enough: the ACK of a
 // repeated request has the MSN of a later message.
