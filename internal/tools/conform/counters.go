@@ -1,7 +1,9 @@
 package conform
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"time"
 )
 
@@ -11,15 +13,15 @@ var compared = []struct {
 	names []string // the sum of these counters is compared
 	trace func(*judged) int
 }{
-	{[]string{"icrc_err"}, func(j *judged) int { return j.BadGot }},
-	{[]string{"seq_nak_sent"}, func(j *judged) int { return j.NAKsSent }},
-	{[]string{"rcvd_seq_err"}, func(j *judged) int { return j.NAKsGot }},
-	{[]string{"send_rnr_err"}, func(j *judged) int { return j.RNRsSent }},
-	{[]string{"rcvd_rnr_err"}, func(j *judged) int { return j.RNRsGot }},
+	{[]string{"icrc_err"}, func(j *judged) int { return j.bad }},
+	{[]string{"seq_nak_sent"}, func(j *judged) int { return j.situations[sentNAK] }},
+	{[]string{"rcvd_seq_err"}, func(j *judged) int { return j.situations[gotNAK] }},
+	{[]string{"send_rnr_err"}, func(j *judged) int { return j.situations[sentRNR] }},
+	{[]string{"rcvd_rnr_err"}, func(j *judged) int { return j.situations[gotRNR] }},
 	{[]string{"retrans_pkts", "probe_pkts"}, func(j *judged) int { return j.again }},
-	{[]string{"np_ecn_marked_roce_packets"}, func(j *judged) int { return j.MarkedGot }},
-	{[]string{"np_cnp_sent"}, func(j *judged) int { return j.CNPsSent }},
-	{[]string{"rp_cnp_handled", "rp_cnp_ignored"}, func(j *judged) int { return j.CNPsGot }},
+	{[]string{"np_ecn_marked_roce_packets"}, func(j *judged) int { return j.marked }},
+	{[]string{"np_cnp_sent"}, func(j *judged) int { return j.situations[sentCNP] }},
+	{[]string{"rp_cnp_handled", "rp_cnp_ignored"}, func(j *judged) int { return j.situations[gotCNP] }},
 }
 
 // For a moment after the workload, the counters may lack the latest packets, or the tap may.
@@ -30,28 +32,25 @@ const (
 
 // compareCounters compares the growth of the peer's counters in a step with the packets of the step.
 func (r *runner) compareCounters(ctx context.Context, st *step, s *stage, before map[string]uint64) (list []CounterResult, err error) {
-	for until := time.Now().Add(settleTime); ; {
-		now, err := st.counters(ctx)
-		if err != nil {
-			return nil, err
+	ended := again(ctx, settleTime, settleStep, func() bool {
+		list = list[:0]
+		var now map[string]uint64
+		if now, err = st.counters(ctx); err != nil {
+			return true
 		}
 		records, over := s.rec.all()
-		j, err := judge(records, view{conns: s.conns, udp: s.driver == "udp"})
-		if err != nil || over {
-			return nil, err
+		var j *judged
+		if j, err = judge(records, view{conns: s.conns, udp: s.driver == "udp"}); err != nil || over {
+			return true
 		}
-		list, right := list[:0], true
+		right := true
 		for _, c := range compared {
-			res := CounterResult{Step: st.name, Trace: uint64(c.trace(j))}
+			res := CounterResult{Step: st.name, Name: strings.Join(c.names, " + "), Trace: uint64(c.trace(j))}
 			known := true
-			for i, n := range c.names {
+			for _, n := range c.names {
 				v, ok := now[n]
 				known = known && ok
 				res.Peer += v - before[n]
-				if i > 0 {
-					res.Name += " + "
-				}
-				res.Name += n
 			}
 			if !known || res.Peer == 0 && res.Trace == 0 {
 				continue
@@ -59,15 +58,10 @@ func (r *runner) compareCounters(ctx context.Context, st *step, s *stage, before
 			right = right && res.Right()
 			list = append(list, res)
 		}
-		if right || time.Now().After(until) {
-			return list, nil
-		}
-		pause := time.NewTimer(settleStep)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, ctx.Err()
-		}
+		return right
+	})
+	if err := cmp.Or(ended, err); err != nil {
+		return nil, err
 	}
+	return list, nil
 }

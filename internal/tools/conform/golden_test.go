@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/link/pcap"
 )
 
@@ -27,6 +28,7 @@ func captured(t *testing.T, name string) (records []pcap.Record) {
 		t.Fatal(err)
 	}
 	rec := newRecorder()
+	var p dissect.Packet
 	for {
 		r, err := in.Next()
 		if err == io.EOF {
@@ -36,7 +38,8 @@ func captured(t *testing.T, name string) (records []pcap.Record) {
 			t.Fatal(err)
 		}
 		r.Direction = pcap.Out
-		if a, ok := source(&r); ok && a == rpingPeerOfCapture {
+		p.ParseRecord(&r)
+		if p.Kind == dissect.RoCE && p.Frame.Src.Addr() == rpingPeerOfCapture {
 			r.Direction = pcap.In
 		}
 		rec.seen(&r)

@@ -2,10 +2,11 @@ package conform
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/internal/tools/dissect"
+
 	"github.com/goroce/roce/link/pcap"
 )
 
@@ -27,12 +28,7 @@ func (h *hints) see(records []pcap.Record) {
 	if h.ports == nil {
 		h.ports, h.hops, h.classes = map[uint16]bool{}, map[uint8]bool{}, map[uint8]bool{}
 	}
-	var p dissect.Packet
-	for i := range records {
-		p.ParseRecord(&records[i])
-		if records[i].Direction != pcap.In || p.Kind != dissect.RoCE {
-			continue
-		}
+	for p := range fromPeer(records) {
 		f := &p.Frame
 		if f.Op.Transport() == bth.UD && f.DestQPN() == bth.QPNGSI || f.Op == bth.CNP {
 			continue
@@ -58,7 +54,7 @@ func (h *hints) see(records []pcap.Record) {
 				h.credits++
 			}
 		}
-		h.rebuilt = records[i].LinkType == pcap.Raw
+		h.rebuilt = records[0].LinkType == pcap.Raw
 	}
 }
 
@@ -86,27 +82,18 @@ func (h *hints) list() (s []string) {
 	default:
 		s = append(s, "sends from a UDP port for each connection, or several")
 	}
-	if h.acks > 0 {
-		switch {
-		case h.credits == 0:
-			s = append(s, "grants no credits: end-to-end flow control is off")
-		default:
-			s = append(s, "grants credits in its acknowledgements")
-		}
+	switch {
+	case h.acks == 0:
+	case h.credits == 0:
+		s = append(s, "grants no credits: end-to-end flow control is off")
+	default:
+		s = append(s, "grants credits in its acknowledgements")
 	}
 	if h.requests > 0 && h.asks == h.requests {
 		s = append(s, "asks for an acknowledgement with every request")
 	}
 	if !h.rebuilt {
-		s = append(s, fmt.Sprintf("hop limits %v, traffic classes %v", sorted(h.hops), sorted(h.classes)))
+		s = append(s, fmt.Sprintf("hop limits %d, traffic classes %d", slices.Sorted(maps.Keys(h.hops)), slices.Sorted(maps.Keys(h.classes))))
 	}
 	return s
-}
-
-func sorted(m map[uint8]bool) (list []int) {
-	for v := range m {
-		list = append(list, int(v))
-	}
-	slices.Sort(list)
-	return list
 }

@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -68,11 +69,9 @@ var headerRules = []verify.RuleID{"ip-header", "ip-fragment", "ip-checksum", "ip
 // judge judges the packets of a step.
 func judge(records []pcap.Record, v view) (*judged, error) {
 	j := &judged{watcher: *newWatcher()}
-	for i := range records {
-		if a, ok := source(&records[i]); ok && records[i].Direction == pcap.In {
-			j.from = a
-			break
-		}
+	for p := range fromPeer(records) {
+		j.from = p.Frame.Src.Addr()
+		break
 	}
 	cfg := verify.Config{Live: !v.over, Complete: !v.over && !v.lossy, Slack: v.slack, CNPInterval: v.cnpInterval, CNPScope: v.cnpScope}
 	if v.udp {
@@ -123,7 +122,7 @@ func judge(records []pcap.Record, v view) (*judged, error) {
 	for i := range records {
 		verifier.Add(0, &records[i])
 		p.ParseRecord(&records[i])
-		j.see(&p, &records[i])
+		j.see(&p)
 	}
 	report := verifier.Done()
 	j.packets = report.Packets
@@ -158,14 +157,17 @@ const (
 	maxSamples  = 1 << 14
 )
 
-// source returns the source address of a packet.
-func source(rec *pcap.Record) (netip.Addr, bool) {
-	var p dissect.Packet
-	p.ParseRecord(rec)
-	if p.Kind != dissect.RoCE {
-		return netip.Addr{}, false
+// fromPeer returns an iterator over the RoCE packets of the peer. A packet is valid until the next one.
+func fromPeer(records []pcap.Record) iter.Seq[*dissect.Packet] {
+	return func(yield func(*dissect.Packet) bool) {
+		var p dissect.Packet
+		for i := range records {
+			p.ParseRecord(&records[i])
+			if p.Kind == dissect.RoCE && p.Direction == pcap.In && !yield(&p) {
+				return
+			}
+		}
 	}
-	return p.Frame.Src.Addr(), true
 }
 
 // The length of a ladder, in packets.

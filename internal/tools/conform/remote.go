@@ -36,21 +36,24 @@ func (e *GoneError) Unwrap() error { return e.Err }
 const dialGap = 250 * time.Millisecond
 
 // patiently calls f until its error is not ECONNREFUSED, or the time wait has passed. It returns the last error of f.
-func patiently(ctx context.Context, wait time.Duration, f func() error) error {
-	until := time.Now().Add(wait)
-	for {
-		err := f()
-		if !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(until) {
-			return err
-		}
-		pause := time.NewTimer(dialGap)
+func patiently(ctx context.Context, wait time.Duration, f func() error) (err error) {
+	again(ctx, wait, dialGap, func() bool {
+		err = f()
+		return !errors.Is(err, syscall.ECONNREFUSED)
+	})
+	return err
+}
+
+// again calls f, every gap, until it returns true or the time limit has passed. It returns an error if ctx ends before.
+func again(ctx context.Context, limit, gap time.Duration, f func() bool) error {
+	for until := time.Now().Add(limit); !f() && !time.Now().After(until); {
 		select {
-		case <-pause.C:
+		case <-time.After(gap):
 		case <-ctx.Done():
-			pause.Stop()
-			return err
+			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // dialTime is how long the tester waits for a host that does not answer at all.
@@ -176,16 +179,18 @@ func (f *far) connect(_ context.Context, peer address, t terms) error {
 
 // accept tells the peer to accept the connection that the tester makes meanwhile.
 func (f *far) accept() error {
-	r, err := f.c.call(command{Do: "accept", QP: f.qp, MS: int(maxWait / time.Millisecond)})
-	if err == nil && r.Address != nil {
-		f.at = *r.Address
-	}
-	return err
+	return f.meet(command{Do: "accept"})
 }
 
 // dial tells the peer to connect to a listener of the tester.
 func (f *far) dial(addr string) error {
-	r, err := f.c.call(command{Do: "dial", QP: f.qp, Addr: addr, MS: int(maxWait / time.Millisecond)})
+	return f.meet(command{Do: "dial", Addr: addr})
+}
+
+// meet tells the peer to connect the queue pair by the connection manager, and stores its address.
+func (f *far) meet(m command) error {
+	m.QP, m.MS = f.qp, int(maxWait/time.Millisecond)
+	r, err := f.c.call(m)
 	if err == nil && r.Address != nil {
 		f.at = *r.Address
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,17 +112,27 @@ func Commands(ctx context.Context, c Config) ([]string, error) {
 	if _, err := identify(ctx, p, &c); err != nil {
 		return nil, err
 	}
-	steps, err := p.plan()
+	steps, err := c.steps(p)
 	if err != nil {
 		return nil, err
 	}
 	var list []string
-	for _, s := range chosen(append(steps, scriptSteps(&c, c.Port+uint16(len(steps)))...), c.Only) {
+	for _, s := range steps {
 		if len(list) == 0 || list[len(list)-1] != s.server {
 			list = append(list, s.server)
 		}
 	}
 	return list, nil
+}
+
+// steps returns the steps that are possible with a peer and that were chosen.
+func (c *Config) steps(p peer) ([]step, error) {
+	steps, err := p.plan()
+	if err != nil {
+		return nil, err
+	}
+	steps = append(steps, scriptSteps(c, c.Port+uint16(len(steps)))...)
+	return slices.DeleteFunc(steps, func(s step) bool { return c.Only != nil && !c.Only.MatchString(s.name) }), nil
 }
 
 // identify asks the peer for its identity, within a limit.
@@ -149,12 +160,12 @@ func List(c Config) ([]StepResult, error) {
 	case *rpingPeer:
 		p.mtu = c.MTU
 	}
-	steps, err := p.plan()
+	steps, err := c.steps(p)
 	if err != nil {
 		return nil, err
 	}
 	var list []StepResult
-	for _, s := range chosen(append(steps, scriptSteps(&c, c.Port+uint16(len(steps)))...), c.Only) {
+	for _, s := range steps {
 		list = append(list, StepResult{Section: s.section, Name: s.name, About: s.about, Server: s.server})
 	}
 	return list, nil
@@ -174,11 +185,10 @@ func Run(ctx context.Context, c Config) (*Card, error) {
 	if err != nil {
 		return nil, err
 	}
-	steps, err := p.plan()
+	steps, err := c.steps(p)
 	if err != nil {
 		return nil, err
 	}
-	steps = chosen(append(steps, scriptSteps(&c, c.Port+uint16(len(steps)))...), c.Only)
 	if len(steps) == 0 {
 		return nil, usage.Errorf("--only %v: no step has such a name; --list shows them", c.Only)
 	}
@@ -267,20 +277,14 @@ func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
 	if st.script != nil {
 		return res, r.script(ctx, st, res)
 	}
-	fail := func(err error) (*StepResult, error) {
-		res.Status, res.Why = Fail, append(res.Why, err.Error())
-		if _, own := errors.AsType[*DeviceError](err); own {
-			res.Status = Unknown
-		}
-		return res, err
-	}
+
 	ctx, stop := context.WithTimeoutCause(ctx, r.cfg.Limit, &LimitError{r.cfg.Limit})
 	defer stop()
 	var before map[string]uint64
 	if st.counters != nil {
 		var err error
 		if before, err = st.counters(ctx); err != nil {
-			return fail(err)
+			return res, res.fail(err)
 		}
 	}
 	rules, seed := st.rulesOf()
@@ -304,7 +308,7 @@ func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
 		r.suffer(fmt.Sprintf("this host dropped %d packets of the peer before the tap saw them: what is missing is no gap of the peer's", drops.RxDrops+drops.RxErrors))
 	}
 	if jerr := r.judge(st, s, res); jerr != nil {
-		return fail(jerr)
+		return res, res.fail(jerr)
 	}
 	if err != nil && lost {
 		res.Status, res.Why = Unknown, append(res.Why, errInterfaceGone.Error())
@@ -313,9 +317,18 @@ func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
 	if err != nil {
 		records, _ := s.rec.all()
 		res.Ladder = draw(records, []int{len(records)}, drawEnd)
-		return fail(err)
+		return res, res.fail(err)
 	}
 	return res, nil
+}
+
+// fail sets the result of a step that ended with err, and returns err. An error of the tester's own device is no failure of the peer.
+func (res *StepResult) fail(err error) error {
+	res.Status, res.Why = Fail, append(res.Why, err.Error())
+	if _, own := errors.AsType[*DeviceError](err); own {
+		res.Status = Unknown
+	}
+	return err
 }
 
 var errInterfaceGone = errors.New("its interface was removed")
@@ -343,8 +356,8 @@ func (r *runner) judge(st *step, s *stage, res *StepResult) error {
 	if err != nil {
 		return err
 	}
-	if st.file == nil && j.NAKsSent+j.NAKsGot > 0 && !v.lossy {
-		r.suffer(fmt.Sprintf("the network between lost %d packets in the step %s, in which nothing was to be lost", j.NAKsSent+j.NAKsGot, st.name))
+	if naks := j.situations[sentNAK] + j.situations[gotNAK]; st.file == nil && naks > 0 && !v.lossy {
+		r.suffer(fmt.Sprintf("the network between lost %d packets in the step %s, in which nothing was to be lost", naks, st.name))
 		v.lossy = true
 		if j, err = judge(records, v); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/internal/tools/dissect"
+
 	"github.com/goroce/roce/link/pcap"
 	"github.com/goroce/roce/script"
 	"github.com/goroce/roce/script/library"
@@ -72,11 +72,7 @@ func (r *runner) script(ctx context.Context, st *step, res *StepResult) error {
 	if st.script.Controlled() {
 		c, err := dialControl(ctx, r.cfg.control(), 0)
 		if err != nil {
-			res.Status, res.Why = Fail, append(res.Why, err.Error())
-			if _, own := errors.AsType[*DeviceError](err); own {
-				res.Status = Unknown
-			}
-			return err
+			return res.fail(err)
 		}
 		defer c.close()
 		o.Target = &farTarget{c}
@@ -143,10 +139,8 @@ const quiet = 40 * time.Millisecond
 
 // notified reports whether the peer sent a CNP.
 func notified(records []pcap.Record) bool {
-	var p dissect.Packet
-	for i := range records {
-		p.ParseRecord(&records[i])
-		if records[i].Direction == pcap.In && p.Kind == dissect.RoCE && p.Frame.Op == bth.CNP {
+	for p := range fromPeer(records) {
+		if p.Frame.Op == bth.CNP {
 			return true
 		}
 	}

@@ -110,10 +110,11 @@ func (s situations) add(t situations) {
 	}
 }
 
-// watcher finds the situations in the packets of a step, and counts packets to compare with the peer's counters.
+// watcher counts the situations in the packets of a step. Some of the counts are compared with the peer's counters.
 type watcher struct {
 	situations
-	tally
+	bad    int            // packets to the peer with a wrong ICRC
+	marked int            // packets to the peer that are marked Congestion Experienced
 	cms    map[string]int // messages of the connection manager, by their contents
 	viaCM  bool           // the peer accepted a connection
 	before map[requestKey]bool
@@ -126,14 +127,6 @@ type requestKey struct {
 	psn bth.PSN
 }
 
-// tally counts packets that the tap has seen: sent by the peer, or sent to the peer (Got).
-type tally struct {
-	NAKsSent, NAKsGot, RNRsSent, RNRsGot int
-	CNPsSent, CNPsGot, MarkedGot         int
-	BadGot                               int // packets with a wrong ICRC
-	RequestsAgain, RequestsAgainGot      int // repeated requests
-}
-
 func newWatcher() *watcher {
 	return &watcher{situations: situations{}, cms: map[string]int{}, before: map[requestKey]bool{}}
 }
@@ -141,35 +134,38 @@ func newWatcher() *watcher {
 // maxWatched bounds the requests of a step that are remembered.
 const maxWatched = 1 << 16
 
+// note counts one of two situations: sent if the packet is the peer's, and otherwise got.
+func (w *watcher) note(peers bool, sent, got situation) {
+	if peers {
+		w.situations[sent]++
+	} else {
+		w.situations[got]++
+	}
+}
+
 // see handles the next packet of a step.
-func (w *watcher) see(p *dissect.Packet, rec *pcap.Record) {
+func (w *watcher) see(p *dissect.Packet) {
 	if p.Kind == dissect.Other {
 		return
 	}
-	if rec.Direction == pcap.In {
+	peers := p.Direction == pcap.In
+	if peers {
 		w.situations[sentPacket]++
 	}
 	if p.Kind != dissect.RoCE {
 		return
 	}
 	f := &p.Frame
-	peers := rec.Direction == pcap.In
 	if !peers && !p.ICRCOK && !p.FlushQuirk {
-		w.BadGot++
+		w.bad++
 		return // the peer drops it
 	}
 	if !peers && f.CE() && f.Op != bth.CNP {
-		w.MarkedGot++
+		w.marked++
 	}
 	switch {
 	case f.Op == bth.CNP:
-		if peers {
-			w.CNPsSent++
-			w.situations[sentCNP]++
-		} else {
-			w.CNPsGot++
-			w.situations[gotCNP]++
-		}
+		w.note(peers, sentCNP, gotCNP)
 	case p.CM != nil || f.Op.Transport() == bth.UD:
 		w.datagram(p, peers)
 	case f.Info.Flags&bth.Response != 0:
@@ -229,10 +225,7 @@ func (w *watcher) request(p *dissect.Packet, peers bool) {
 		}
 		if again {
 			w.situations[repeated]++
-			w.RequestsAgain++
 		}
-	} else if again {
-		w.RequestsAgainGot++
 	}
 	for _, c := range []struct {
 		flag     bth.OpcodeFlags
@@ -254,17 +247,6 @@ func (w *watcher) request(p *dissect.Packet, peers bool) {
 }
 
 func (w *watcher) response(p *dissect.Packet, peers bool) {
-	note := func(s, got situation, sent, had *int) {
-		switch {
-		case peers:
-			w.situations[s]++
-			*sent++
-		default:
-			w.situations[got]++
-			*had++
-		}
-	}
-	var fatal, fatalGot int
 	if peers {
 		w.situations[sentResponse]++
 		switch fl := p.Frame.Info.Flags; {
@@ -279,11 +261,11 @@ func (w *watcher) response(p *dissect.Packet, peers bool) {
 	}
 	switch s := p.Frame.Syndrome(); {
 	case s.Kind() == bth.KindRNR:
-		note(sentRNR, gotRNR, &w.RNRsSent, &w.RNRsGot)
+		w.note(peers, sentRNR, gotRNR)
 	case s == bth.NAKSequence:
-		note(sentNAK, gotNAK, &w.NAKsSent, &w.NAKsGot)
+		w.note(peers, sentNAK, gotNAK)
 	case s.Kind() == bth.KindNAK:
-		note(sentFatal, gotFatal, &fatal, &fatalGot)
+		w.note(peers, sentFatal, gotFatal)
 	case peers:
 		w.situations[sentACK]++
 	}

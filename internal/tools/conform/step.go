@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"regexp"
 
 	"github.com/goroce/roce/internal/impair"
 	"github.com/goroce/roce/script"
@@ -63,14 +62,4 @@ func requesterName(tester bool) string {
 		return "tester"
 	}
 	return "peer"
-}
-
-// chosen returns the steps whose names match.
-func chosen(steps []step, only *regexp.Regexp) (list []step) {
-	for _, s := range steps {
-		if only == nil || only.MatchString(s.name) {
-			list = append(list, s)
-		}
-	}
-	return list
 }

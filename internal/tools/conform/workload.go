@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -81,20 +82,12 @@ const (
 )
 
 // eventually calls f until it succeeds or arriveTime has passed. It returns the last error of f.
-func eventually(ctx context.Context, f func() error) error {
-	for until := time.Now().Add(arriveTime); ; {
-		err := f()
-		if err == nil || time.Now().After(until) {
-			return err
-		}
-		pause := time.NewTimer(arriveStep)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return ctx.Err()
-		}
-	}
+func eventually(ctx context.Context, f func() error) (err error) {
+	ended := again(ctx, arriveTime, arriveStep, func() bool {
+		err = f()
+		return err == nil
+	})
+	return cmp.Or(ended, err)
 }
 
 // immediate is the immediate data of messages that have immediate data.
