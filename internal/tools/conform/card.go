@@ -1,7 +1,6 @@
 package conform
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -220,14 +219,24 @@ func (c *Card) count(section string, status Status) (n int) {
 	return n
 }
 
+// cardSection is a section of a card. The template of the HTML page names its fields.
+type cardSection struct {
+	Name  string
+	Steps []*StepResult
+}
+
 // sections returns the sections that the card has, in order.
-func (c *Card) sections() (list []string) {
-	for _, s := range c.Steps {
-		if !slices.Contains(list, s.Section) {
-			list = append(list, s.Section)
+func (c *Card) sections() (list []cardSection) {
+	for _, name := range []string{sectionClean, sectionFaults, sectionScripts} {
+		s := cardSection{Name: name}
+		for _, step := range c.Steps {
+			if step.Section == name {
+				s.Steps = append(s.Steps, step)
+			}
+		}
+		if len(s.Steps) > 0 {
+			list = append(list, s)
 		}
 	}
-	order := []string{sectionClean, sectionFaults, sectionScripts}
-	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(slices.Index(order, a), slices.Index(order, b)) })
 	return list
 }

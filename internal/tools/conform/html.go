@@ -34,12 +34,6 @@ func meaning(kind verify.LatencyKind) string {
 	return ""
 }
 
-// sectionView is a section for the template.
-type sectionView struct {
-	Name  string
-	Steps []*StepResult
-}
-
 // Failed reports whether the page lists the step among the failures.
 func (s *StepResult) Failed() bool { return s.Status == Fail || s.Status == Warn }
 
@@ -48,18 +42,8 @@ func (c *Card) Failures() int { return c.count("", Fail) + c.count("", Warn) }
 
 // WriteHTML prints the card as one HTML page. The page needs no script, no other file and no network.
 func (c *Card) WriteHTML(w io.Writer) error {
-	var sections []sectionView
-	for _, name := range c.sections() {
-		v := sectionView{Name: name}
-		for _, s := range c.Steps {
-			if s.Section == name {
-				v.Steps = append(v.Steps, s)
-			}
-		}
-		sections = append(sections, v)
-	}
 	return page.Execute(w, struct {
 		*Card
-		Sections []sectionView
-	}{c, sections})
+		Sections []cardSection
+	}{c, c.sections()})
 }

@@ -12,11 +12,9 @@ import (
 func (c *Card) WriteJUnit(w io.Writer) error {
 	var all junit.Suites
 	for _, section := range c.sections() {
-		suite := junit.Suite{Name: section}
-		for _, s := range c.Steps {
-			if s.Section == section {
-				suite.Cases = append(suite.Cases, s.junit())
-			}
+		suite := junit.Suite{Name: section.Name}
+		for _, s := range section.Steps {
+			suite.Cases = append(suite.Cases, s.junit())
 		}
 		all = append(all, suite)
 	}

@@ -1,10 +1,12 @@
 package conform
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,31 +17,16 @@ import (
 // marks are the names of statuses on a card.
 var marks = map[Status]string{Pass: "pass", Warn: "WARN", Fail: "FAIL", Unknown: "----"}
 
-// errWriter keeps the first error.
-type errWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (w *errWriter) Write(b []byte) (int, error) {
-	if w.err == nil {
-		_, w.err = w.w.Write(b)
-	}
-	return len(b), nil
-}
-
 // WriteText prints the card.
 func (c *Card) WriteText(out io.Writer) error {
-	w := &errWriter{w: out}
+	w := bufio.NewWriter(out) // keeps the first error
 	fmt.Fprintf(w, "conformance of %s (%s): %s\n\n", c.Peer.Host, c.Peer.Kind, c.Sentence())
 	c.writePeer(w)
 	for _, section := range c.sections() {
-		fmt.Fprintf(w, "\n%s\n", sectionTitles[section])
+		fmt.Fprintf(w, "\n%s\n", sectionTitles[section.Name])
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, s := range c.Steps {
-			if s.Section == section {
-				fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", marks[s.Status], s.Name, s.About, s.Extra())
-			}
+		for _, s := range section.Steps {
+			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", marks[s.Status], s.Name, s.About, s.Extra())
 		}
 		tw.Flush()
 	}
@@ -48,7 +35,7 @@ func (c *Card) WriteText(out io.Writer) error {
 	c.writeKnown(w)
 	c.writeTimes(w)
 	c.writeCounters(w)
-	return w.err
+	return w.Flush()
 }
 
 // sectionTitles are the headings of a card.
@@ -56,7 +43,7 @@ var sectionTitles = map[string]string{sectionClean: "Operations on a sound netwo
 
 // Sentence returns the verdict with the numbers of steps and rules.
 func (c *Card) Sentence() string {
-	broken, known, unjudged := c.ruleCounts()
+	broken, unjudged := c.ruleCounts()
 	parts := []string{map[Status]string{Pass: "PASS", Warn: "WARNINGS", Fail: "FAIL", Unknown: "NOTHING JUDGED"}[c.Verdict]}
 	parts = append(parts, fmt.Sprintf("%d of %d steps pass", c.count("", Pass), len(c.Steps)))
 	if broken > 0 {
@@ -65,8 +52,8 @@ func (c *Card) Sentence() string {
 	if n := c.differing(); n > 0 {
 		parts = append(parts, plural(n, "counter")+" wrong")
 	}
-	if known > 0 {
-		parts = append(parts, plural(known, "known departure"))
+	if n := len(c.Known); n > 0 {
+		parts = append(parts, plural(n, "known departure"))
 	}
 	if unjudged > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d rules not judged", unjudged, len(c.Rules)))
@@ -74,7 +61,7 @@ func (c *Card) Sentence() string {
 	return strings.Join(parts, ", ")
 }
 
-func (c *Card) ruleCounts() (broken, known, unjudged int) {
+func (c *Card) ruleCounts() (broken, unjudged int) {
 	for i := range c.Rules {
 		switch c.Rules[i].Status {
 		case Fail, Warn:
@@ -83,7 +70,7 @@ func (c *Card) ruleCounts() (broken, known, unjudged int) {
 			unjudged++
 		}
 	}
-	return broken, len(c.Known), unjudged
+	return broken, unjudged
 }
 
 // differing counts the counters that do not agree with the packets.
@@ -189,7 +176,7 @@ func (f *Finding) String() string {
 	var frames []string
 	for _, n := range f.Frames {
 		if n > 0 {
-			frames = append(frames, fmt.Sprint(n))
+			frames = append(frames, strconv.Itoa(n))
 		}
 	}
 	return fmt.Sprintf("%s %s (IBTA %s), frame %s: %s", f.Severity, f.Rule, f.Section, strings.Join(frames, ", "), f.Sentence)
