@@ -121,16 +121,21 @@ func (s *server) requests(ctx context.Context, l *roce.Listener) {
 // session is the state of one tester's control connection.
 type session struct {
 	*server
-	peer     netip.Addr
-	ends     map[int]*end
-	requests map[int]chan *roce.ConnRequest
-	tokens   map[int]string
-	targets  map[int]script.TargetQP
-	last     int
+	peer    netip.Addr
+	ends    map[int]*servedEnd
+	targets map[int]script.TargetQP
+	last    int
+}
+
+// servedEnd is a queue pair of a session. If the connection manager connects it, it has a token, and requests gets the tester's request.
+type servedEnd struct {
+	*end
+	token    string
+	requests chan *roce.ConnRequest
 }
 
 func (s *server) newSession(peer netip.Addr) *session {
-	return &session{server: s, peer: peer, ends: map[int]*end{}, requests: map[int]chan *roce.ConnRequest{}, tokens: map[int]string{}, targets: map[int]script.TargetQP{}}
+	return &session{server: s, peer: peer, ends: map[int]*servedEnd{}, targets: map[int]script.TargetQP{}}
 }
 
 func (s *server) session(ctx context.Context, conn net.Conn) {
@@ -236,26 +241,25 @@ func (x *session) close() {
 
 // end closes a queue pair.
 func (x *session) end(n int) {
+	e := x.ends[n]
 	x.mu.Lock()
-	delete(x.expected, x.tokens[n])
+	delete(x.expected, e.token)
 	x.mu.Unlock()
 	select {
-	case r := <-x.requests[n]:
+	case r := <-e.requests:
 		r.Reject(nil)
 	default:
 	}
-	x.ends[n].Close()
+	e.Close()
 	delete(x.ends, n)
-	delete(x.requests, n)
-	delete(x.tokens, n)
 }
 
 // commands maps the names of commands to their functions. e is the queue pair that the command names, nil for commands in alone.
-var commands = map[string]func(x *session, ctx context.Context, c *command, e *end) (reply, error){
+var commands = map[string]func(x *session, ctx context.Context, c *command, e *servedEnd) (reply, error){
 	"hello":    (*session).hello,
 	"create":   (*session).create,
 	"counters": (*session).counters,
-	"connect": func(_ *session, ctx context.Context, c *command, e *end) (reply, error) {
+	"connect": func(_ *session, ctx context.Context, c *command, e *servedEnd) (reply, error) {
 		if c.Peer == nil || c.Terms == nil {
 			return reply{}, usage.Errorf("connect: peer and terms are missing")
 		}
@@ -263,33 +267,33 @@ var commands = map[string]func(x *session, ctx context.Context, c *command, e *e
 	},
 	"accept": (*session).accept,
 	"dial":   (*session).dial,
-	"fill": func(_ *session, _ context.Context, c *command, e *end) (reply, error) {
+	"fill": func(_ *session, _ context.Context, c *command, e *servedEnd) (reply, error) {
 		return reply{}, e.fill(c.Seed, c.At, c.Size)
 	},
-	"sum": func(_ *session, _ context.Context, c *command, e *end) (r reply, err error) {
+	"sum": func(_ *session, _ context.Context, c *command, e *servedEnd) (r reply, err error) {
 		r.Sum, err = e.sum(c.At, c.Size)
 		return r, err
 	},
-	"peek": func(_ *session, _ context.Context, c *command, e *end) (r reply, err error) {
+	"peek": func(_ *session, _ context.Context, c *command, e *servedEnd) (r reply, err error) {
 		r.Bytes, err = e.peek(c.At, c.Size)
 		return r, err
 	},
-	"receive": func(_ *session, _ context.Context, c *command, e *end) (reply, error) {
+	"receive": func(_ *session, _ context.Context, c *command, e *servedEnd) (reply, error) {
 		return reply{}, e.receive(c.At, c.Size, c.Step, c.Count)
 	},
-	"post": func(_ *session, _ context.Context, c *command, e *end) (reply, error) {
+	"post": func(_ *session, _ context.Context, c *command, e *servedEnd) (reply, error) {
 		if c.Work == nil {
 			return reply{}, usage.Errorf("post: work is missing")
 		}
 		return reply{}, e.post(*c.Work)
 	},
-	"wait": func(_ *session, ctx context.Context, c *command, e *end) (r reply, err error) {
+	"wait": func(_ *session, ctx context.Context, c *command, e *servedEnd) (r reply, err error) {
 		ctx, stop := context.WithTimeout(ctx, waitTime(c.MS))
 		defer stop()
 		r.Done, err = e.wait(ctx, c.Queue, c.Count)
 		return r, err
 	},
-	"close": func(x *session, _ context.Context, c *command, _ *end) (reply, error) {
+	"close": func(x *session, _ context.Context, c *command, _ *servedEnd) (reply, error) {
 		x.end(c.QP)
 		return reply{}, nil
 	},
@@ -323,7 +327,7 @@ func (x *session) do(ctx context.Context, c *command) (reply, error) {
 	return f(x, ctx, c, e)
 }
 
-func (x *session) hello(context.Context, *command, *end) (reply, error) {
+func (x *session) hello(context.Context, *command, *servedEnd) (reply, error) {
 	h := &hello{Version: protocolVersion, Software: x.cfg.Software, MTU: x.dev.Query().ActiveMTU.Bytes(), Services: []string{"rc", "uc", "ud"}, CMPort: x.cmPort}
 	for _, g := range x.dev.GIDs() {
 		if !g.IsZero() {
@@ -333,7 +337,7 @@ func (x *session) hello(context.Context, *command, *end) (reply, error) {
 	return reply{Hello: h}, nil
 }
 
-func (x *session) create(_ context.Context, c *command, _ *end) (reply, error) {
+func (x *session) create(_ context.Context, c *command, _ *servedEnd) (reply, error) {
 	if c.Spec == nil {
 		return reply{}, usage.Errorf("create: spec is missing")
 	}
@@ -344,45 +348,40 @@ func (x *session) create(_ context.Context, c *command, _ *end) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	x.last++
-	x.ends[x.last] = e
-	a := e.address()
-	r := reply{QP: x.last, Address: &a}
+	s := &servedEnd{end: e}
 	if c.Spec.CM {
 		var b [tokenLen / 2]byte
 		rand.Read(b[:])
-		r.Token = hex.EncodeToString(b[:])
-		ch := make(chan *roce.ConnRequest, 1)
-		x.tokens[x.last], x.requests[x.last] = r.Token, ch
+		s.token, s.requests = hex.EncodeToString(b[:]), make(chan *roce.ConnRequest, 1)
 		x.mu.Lock()
-		x.expected[r.Token] = ch
+		x.expected[s.token] = s.requests
 		x.mu.Unlock()
 	}
-	return r, nil
+	x.last++
+	x.ends[x.last] = s
+	return reply{QP: x.last, Address: new(e.address()), Token: s.token}, nil
 }
 
 // accept waits for the request of the connection manager for a queue pair, and accepts it.
-func (x *session) accept(ctx context.Context, c *command, e *end) (reply, error) {
-	ch := x.requests[c.QP]
-	if ch == nil || e.connection != nil {
+func (x *session) accept(ctx context.Context, c *command, e *servedEnd) (reply, error) {
+	if e.requests == nil || e.connection != nil {
 		return reply{}, usage.Errorf("accept: queue pair %d waits for no connection", c.QP)
 	}
 	ctx, stop := context.WithTimeout(ctx, waitTime(c.MS))
 	defer stop()
 	select {
-	case r := <-ch:
+	case r := <-e.requests:
 		if err := e.accept(ctx, r); err != nil {
 			return reply{}, err
 		}
-		a := e.address()
-		return reply{Address: &a}, nil
+		return reply{Address: new(e.address())}, nil
 	case <-ctx.Done():
 		return reply{}, fmt.Errorf("no request of the connection manager has come: %w", ctx.Err())
 	}
 }
 
 // dial connects a queue pair to a listener of the tester, by the connection manager.
-func (x *session) dial(ctx context.Context, c *command, e *end) (reply, error) {
+func (x *session) dial(ctx context.Context, c *command, e *servedEnd) (reply, error) {
 	if !e.cm || e.connection != nil {
 		return reply{}, usage.Errorf("dial: queue pair %d is not for the connection manager, or is already connected", c.QP)
 	}
@@ -391,11 +390,10 @@ func (x *session) dial(ctx context.Context, c *command, e *end) (reply, error) {
 	if err := e.dial(ctx, c.Addr, nil); err != nil {
 		return reply{}, err
 	}
-	a := e.address()
-	return reply{Address: &a}, nil
+	return reply{Address: new(e.address())}, nil
 }
 
-func (x *session) counters(context.Context, *command, *end) (reply, error) {
+func (x *session) counters(context.Context, *command, *servedEnd) (reply, error) {
 	c := x.dev.Counters()
 	m := map[string]uint64{}
 	for _, f := range c.Fields() {

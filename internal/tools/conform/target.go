@@ -143,24 +143,18 @@ func (x *session) dropTarget(n int) {
 // farTarget is the peer as the target of a script.
 type farTarget struct{ c *control }
 
-// opName returns the name of an operation in the protocol.
-func opName(op qp.Opcode) string {
-	for name, o := range opcodes {
-		if o == op {
+// nameOf returns the name of a value in the protocol, which is a key of names.
+func nameOf[T comparable](names map[string]T, value T) string {
+	for name, v := range names {
+		if v == value {
 			return name
 		}
 	}
-	return fmt.Sprint(op)
+	return fmt.Sprint(value)
 }
 
 func (t *farTarget) Connect(c script.TargetConfig) (script.TargetQP, error) {
-	typ := ""
-	for name, s := range services {
-		if s == c.Type {
-			typ = name
-		}
-	}
-	r, err := t.c.call(command{Do: "target", Target: &targetSpec{Type: typ, Peer: c.Peer.Addr().String(), PeerQPN: uint32(c.PeerQPN), RQPSN: uint32(c.RQPSN), SQPSN: uint32(c.SQPSN),
+	r, err := t.c.call(command{Do: "target", Target: &targetSpec{Type: nameOf(services, c.Type), Peer: c.Peer.Addr().String(), PeerQPN: uint32(c.PeerQPN), RQPSN: uint32(c.RQPSN), SQPSN: uint32(c.SQPSN),
 		QKey: uint32(c.QKey), Access: uint32(c.Access), Rights: uint32(c.Rights), Reads: c.Reads, Depth: c.Depth, Timeout: c.Timeout, Retry: c.Retry, RNR: c.RNR,
 		Timer: uint8(c.Timer), Memory: c.Memory, Recv: c.Recv}})
 	if err == nil && r.Target == nil {
@@ -199,7 +193,7 @@ func (q *farTargetQP) Recv(n int) error {
 }
 
 func (q *farTargetQP) Post(op qp.Opcode, n int) error {
-	_, err := q.ask(command{Do: "target_post", Op: opName(op), Size: n})
+	_, err := q.ask(command{Do: "target_post", Op: nameOf(opcodes, op), Size: n})
 	return err
 }
 
