@@ -3,6 +3,7 @@ package conform
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
+	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/objects"
 	"github.com/goroce/roce/internal/tools/oob"
 	"github.com/goroce/roce/internal/tools/usage"
@@ -105,18 +107,17 @@ func (e *end) setup(q *roce.QP) error {
 // dial connects the queue pair by the connection manager.
 func (e *end) dial(ctx context.Context, addr string, private []byte) error {
 	access := allRights &^ roce.LocalWrite
-	conn, err := e.Dev.Dial(ctx, addr, roce.DialConfig{PD: e.PD, QPConfig: e.config(), Access: &access, Setup: e.setup, Param: roce.ConnParam{PrivateData: private}})
-	if err == nil {
-		e.connection = conn
-		e.Add(conn)
-	}
-	return err
+	return e.connected(e.Dev.Dial(ctx, addr, roce.DialConfig{PD: e.PD, QPConfig: e.config(), Access: &access, Setup: e.setup, Param: roce.ConnParam{PrivateData: private}}))
 }
 
 // accept accepts a request of the connection manager for the queue pair.
 func (e *end) accept(ctx context.Context, r *roce.ConnRequest) error {
 	access := allRights &^ roce.LocalWrite
-	conn, err := r.Accept(ctx, roce.AcceptConfig{PD: e.PD, QPConfig: e.config(), Access: &access, Setup: e.setup})
+	return e.connected(r.Accept(ctx, roce.AcceptConfig{PD: e.PD, QPConfig: e.config(), Access: &access, Setup: e.setup}))
+}
+
+// connected takes the results of dial or accept.
+func (e *end) connected(conn *roce.Conn, err error) error {
 	if err == nil {
 		e.connection = conn
 		e.Add(conn)
@@ -165,22 +166,12 @@ func (e *end) connect(ctx context.Context, peer address, t terms) error {
 		e.toPeer, err = e.Dev.CreateAH(ctx, to)
 		return err
 	}
-	mtu, ok := mtuOf(t.MTU)
-	if !ok {
+	mtu := dissect.MTUOf(t.MTU)
+	if mtu == 0 {
 		return usage.Errorf("path MTU %d: want 256, 512, 1024, 2048 or 4096", t.MTU)
 	}
 	return e.qp.Connect(ctx, roce.Peer{AHAttr: to, QPN: roce.QPN(peer.QPN), PSN: roce.PSN(peer.PSN), MTU: mtu, Timeout: t.Timeout, RetryCnt: t.Retries,
 		RNRRetry: t.RNRRetries, MinRNRTimer: roce.RNRTimer(t.MinRNRTimer), RdAtomic: t.Reads}, e.psn)
-}
-
-// mtuOf returns the path MTU of n bytes. The bool is false if there is none.
-func mtuOf(n int) (roce.MTU, bool) {
-	for m := roce.MTU256; m <= roce.MTU4096; m++ {
-		if m.Bytes() == n {
-			return m, true
-		}
-	}
-	return 0, false
 }
 
 // inside returns an error unless count pieces of size bytes, step bytes apart, are within the memory.
@@ -197,9 +188,7 @@ func (e *end) fill(seed uint64, at, size int) error {
 		return err
 	}
 	var key [32]byte
-	for i := range 8 {
-		key[i] = byte(seed >> (8 * i))
-	}
+	binary.LittleEndian.PutUint64(key[:], seed)
 	b := make([]byte, size)
 	rand.NewChaCha8(key).Read(b)
 	_, err := e.mem.WriteAt(b, int64(at))

@@ -70,9 +70,26 @@ func (e *experiment) load() (*impair.File, error) {
 	return impair.Parse(name, text)
 }
 
-// ownName returns the name of an experiment with a rule file of the user.
-func ownName(f *impair.File) string {
-	return strings.TrimSuffix(filepath.Base(f.Name), filepath.Ext(f.Name))
+// injected is an experiment with its rules.
+type injected struct {
+	experiment
+	file *impair.File
+}
+
+// withRules returns experiments with their rules, and then an experiment for each rule file of the user.
+func (c *Config) withRules(experiments []experiment) (list []injected, err error) {
+	for _, e := range experiments {
+		file, err := e.load()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, injected{e, file})
+	}
+	for _, f := range c.Rules {
+		name := strings.TrimSuffix(filepath.Base(f.Name), filepath.Ext(f.Name))
+		list = append(list, injected{experiment{name: name, about: "the rules of " + f.Name, ops: []string{opSend, opWrite, opRead, opAtomic}}, f})
+	}
+	return list, nil
 }
 
 // aimed returns the rules for a step, with the directions of requests and responses. tester says that the tester is the requester; otherwise

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/goroce/roce"
-	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/perftest"
 	"github.com/goroce/roce/verify"
 )
@@ -21,6 +21,8 @@ type perftestPeer struct {
 
 // program is one of perftest's programs with its options.
 type program struct {
+	name    string // of a workload without faults, in the names of its steps
+	about   string
 	test    string
 	service roce.QPType
 	both    bool // both ends send (-b)
@@ -44,6 +46,11 @@ func ownMTU(cfg *Config) (int, error) {
 	if cfg.MTU > 0 {
 		return cfg.MTU, nil
 	}
+	return deviceMTU(cfg)
+}
+
+// deviceMTU returns the path MTU of the tester's device.
+func deviceMTU(cfg *Config) (int, error) {
 	s, err := newStage(cfg.Open, nil, 0, false)
 	if err != nil {
 		return 0, err
@@ -56,59 +63,50 @@ func (p *perftestPeer) unable() string {
 }
 
 // programs are the workloads without faults.
-func (p *perftestPeer) programs() (names, abouts []string, list []program) {
-	add := func(name, about string, pr program) {
-		names, abouts, list = append(names, name), append(abouts, about), append(list, pr)
-	}
+func (p *perftestPeer) programs() (list []program) {
 	for _, n := range []struct {
 		name string
 		size int
 	}{{"1", 1}, {"mtu", p.mtu}, {"mtu+1", p.mtu + 1}, {"long", faultPackets*p.mtu - 3}} {
-		add("send-"+n.name, "SENDs of "+strconv.Itoa(n.size)+" bytes", program{test: "send_bw", service: roce.RC, size: n.size})
-		add("write-"+n.name, "WRITEs of "+strconv.Itoa(n.size)+" bytes", program{test: "write_bw", service: roce.RC, size: n.size})
-		add("read-"+n.name, "READs of "+strconv.Itoa(n.size)+" bytes", program{test: "read_bw", service: roce.RC, size: n.size})
+		for _, op := range []string{"send", "write", "read"} {
+			about := fmt.Sprintf("%ss of %d bytes", strings.ToUpper(op), n.size)
+			list = append(list, program{name: op + "-" + n.name, about: about, test: op + "_bw", service: roce.RC, size: n.size})
+		}
 	}
-	add("atomic", "atomics", program{test: "atomic_bw", service: roce.RC, size: 8})
-	add("uc-send", "SENDs of an unreliable connection", program{test: "send_bw", service: roce.UC, size: 2*p.mtu + 1})
-	add("uc-write", "WRITEs of an unreliable connection", program{test: "write_bw", service: roce.UC, size: 2*p.mtu + 1})
-	add("ud", "datagrams", program{test: "send_bw", service: roce.UD, size: p.mtu})
-	return names, abouts, list
+	return append(list,
+		program{name: "atomic", about: "atomics", test: "atomic_bw", service: roce.RC, size: 8},
+		program{name: "uc-send", about: "SENDs of an unreliable connection", test: "send_bw", service: roce.UC, size: 2*p.mtu + 1},
+		program{name: "uc-write", about: "WRITEs of an unreliable connection", test: "write_bw", service: roce.UC, size: 2*p.mtu + 1},
+		program{name: "ud", about: "datagrams", test: "send_bw", service: roce.UD, size: p.mtu})
 }
 
 func (p *perftestPeer) plan() (list []step, err error) {
-	names, abouts, programs := p.programs()
-	for i, pr := range programs {
-		both := pr
-		both.both = true
-		list = append(list, p.step(step{section: sectionClean, name: "clean/" + names[i] + "/tester", about: abouts[i], tester: true}, pr),
-			p.step(step{section: sectionClean, name: "clean/" + names[i] + "/peer", about: abouts[i] + ", both ways"}, both))
+	for _, pr := range p.programs() {
+		name := "clean/" + pr.name
+		list = append(list, step{section: sectionClean, name: name + "/tester", about: pr.about, tester: true, program: pr})
+		pr.both = true
+		list = append(list, step{section: sectionClean, name: name + "/peer", about: pr.about + ", both ways", program: pr})
 	}
-	faults := func(name, about string, ops []string, file *impair.File, needs situation) {
-		for _, op := range ops {
-			pr, ok := map[string]program{opSend: {test: "send_bw"}, opWrite: {test: "write_bw"}, opRead: {test: "read_bw"}, opAtomic: {test: "atomic_bw"}}[op]
-			if !ok {
+	faults, err := p.cfg.withRules(experiments)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range faults {
+		for _, op := range e.ops {
+			pr := program{test: op + "_bw", service: roce.RC, size: faultPackets * p.mtu}
+			switch op {
+			case opAtomic:
+				pr.size = 8
+			case opCM:
 				continue
 			}
-			if pr.service, pr.size = roce.RC, faultPackets*p.mtu; op == opAtomic {
-				pr.size = 8
-			}
-			list = append(list, p.step(step{section: sectionFaults, name: name + "/" + op + "/tester", about: about, tester: true, file: file, needs: needs}, pr))
+			name := e.name + "/" + op
+			list = append(list, step{section: sectionFaults, name: name + "/tester", about: e.about, tester: true, file: e.file, needs: e.needs, program: pr})
 			if op != opAtomic {
 				pr.both = true
-				list = append(list, p.step(step{section: sectionFaults, name: name + "/" + op + "/peer", about: about + ", of the peer", file: file}, pr))
+				list = append(list, step{section: sectionFaults, name: name + "/peer", about: e.about + ", of the peer", file: e.file, program: pr})
 			}
 		}
-	}
-	for i := range experiments {
-		e := &experiments[i]
-		file, err := e.load()
-		if err != nil {
-			return nil, err
-		}
-		faults(e.name, e.about, e.ops, file, e.needs)
-	}
-	for _, file := range p.cfg.Rules {
-		faults(ownName(file), "the rules of "+file.Name, []string{opSend, opWrite, opRead, opAtomic}, file, "")
 	}
 	for i := range list {
 		pr, port := list[i].program, p.port(i)
@@ -117,11 +115,6 @@ func (p *perftestPeer) plan() (list []step, err error) {
 		list[i].run = func(ctx context.Context, s *stage) error { return p.run(ctx, s, pr, port, clean) }
 	}
 	return list, nil
-}
-
-func (p *perftestPeer) step(s step, pr program) step {
-	s.program = pr
-	return s
 }
 
 // port returns the port of the server of step i. It does not depend on the steps that are chosen.
@@ -138,9 +131,7 @@ func (pr program) config(mtu int) (c perftest.Config) {
 	if !c.Test.Fixed {
 		c.Size = pr.size
 	}
-	if m, ok := mtuOf(mtu); ok {
-		c.MTU = m
-	}
+	c.MTU = dissect.MTUOf(mtu)
 	if pr.service != roce.RC {
 		c.TxDepth = 4
 	}

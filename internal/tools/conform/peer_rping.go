@@ -56,20 +56,12 @@ func (p *rpingPeer) plan() (list []step, err error) {
 		list = append(list, st)
 	}
 	add(step{section: sectionClean, name: "clean/rping", about: "SENDs both ways; READs and WRITEs of the peer"})
-	for _, e := range slices.Concat(experiments, rpingOnly) {
-		if !slices.Contains(rpingExperiments, e.name) {
-			continue
-		}
-		file, err := e.load()
-		if err != nil {
-			return nil, err
-		}
-		add(step{section: sectionFaults, name: e.name + "/rping", about: e.about, file: file, tester: slices.Contains(e.ops, opCM)})
+	possible := slices.DeleteFunc(slices.Concat(experiments, rpingOnly), func(e experiment) bool { return !slices.Contains(rpingExperiments, e.name) })
+	faults, err := p.cfg.withRules(possible)
+	for _, e := range faults {
+		add(step{section: sectionFaults, name: e.name + "/rping", about: e.about, file: e.file, tester: slices.Contains(e.ops, opCM)})
 	}
-	for _, file := range p.cfg.Rules {
-		add(step{section: sectionFaults, name: ownName(file) + "/rping", about: "the rules of " + file.Name, file: file})
-	}
-	return list, nil
+	return list, err
 }
 
 // run does the tester's part of a step.

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
-	"github.com/goroce/roce/internal/impair"
+
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/link/fault"
 )
@@ -21,10 +22,6 @@ type servingPeer struct {
 	addr string // of the control connection
 	mtu  int
 	cm   netip.AddrPort
-}
-
-func newServingPeer(cfg *Config) *servingPeer {
-	return &servingPeer{cfg: cfg, addr: cfg.control()}
 }
 
 // control returns the address of the control connection.
@@ -42,12 +39,8 @@ func (p *servingPeer) identify(ctx context.Context) (Identity, error) {
 		return Identity{}, err
 	}
 	defer c.close()
-	s, err := newStage(p.cfg.Open, nil, 0, false)
+	own, err := deviceMTU(p.cfg)
 	if err != nil {
-		return Identity{}, err
-	}
-	own := s.dev.Query().ActiveMTU.Bytes()
-	if err := s.dev.Close(); err != nil {
 		return Identity{}, err
 	}
 	p.mtu = min(own, c.MTU)
@@ -59,12 +52,11 @@ func (p *servingPeer) identify(ctx context.Context) (Identity, error) {
 		return Identity{}, fmt.Errorf("%s serves a device without addresses", p.addr)
 	}
 	if c.CMPort > 0 && c.CMPort < 1<<16 {
-		p.cm = netip.AddrPortFrom(addrs[0], uint16(c.CMPort))
-		for _, a := range addrs {
-			if a == p.cfg.Host {
-				p.cm = netip.AddrPortFrom(a, uint16(c.CMPort))
-			}
+		at := addrs[0]
+		if slices.Contains(addrs, p.cfg.Host) {
+			at = p.cfg.Host
 		}
+		p.cm = netip.AddrPortFrom(at, uint16(c.CMPort))
 	}
 	return Identity{Host: p.cfg.Host.String(), Kind: "rocectl conform --serve", Software: c.Software, Addrs: c.Addrs, MTU: p.mtu}, nil
 }
@@ -147,32 +139,23 @@ func (p *servingPeer) plan() (list []step, err error) {
 			list = append(list, p.complete(st, r, p.sizes(r)))
 		}
 	}
-	for i := range experiments {
-		e := &experiments[i]
-		file, err := e.load()
-		if err != nil {
-			return nil, err
-		}
+	faults, err := p.cfg.withRules(experiments)
+	for _, e := range faults {
 		for _, op := range e.ops {
-			list = append(list, p.faultSteps(e.name, e.about, op, file, e.needs)...)
+			list = append(list, p.faultSteps(e, op)...)
 		}
 	}
-	for _, file := range p.cfg.Rules {
-		for _, op := range []string{opSend, opWrite, opRead, opAtomic} {
-			list = append(list, p.faultSteps(ownName(file), "the rules of "+file.Name, op, file, "")...)
-		}
-	}
-	return list, nil
+	return list, err
 }
 
 // faultSteps returns the steps of one operation with faults: one with the tester as requester, and one with the peer. If the connection
 // manager makes the connection, the requester is the active end.
-func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, needs situation) (list []step) {
+func (p *servingPeer) faultSteps(e injected, op string) (list []step) {
 	for _, tester := range []bool{true, false} {
 		if op == opCM && p.cm.Port() == 0 {
 			continue
 		}
-		file := file
+		file := e.file
 		if op == opCM && !tester {
 			file = turned(file)
 		}
@@ -180,8 +163,8 @@ func (p *servingPeer) faultSteps(name, about, op string, file *impair.File, need
 		if op == opAtomic {
 			sizes = []messages{{faultAtomics, 8}}
 		}
-		st := step{section: sectionFaults, name: name + "/" + op + "/" + requesterName(tester), about: about, tester: tester, file: file, marks: name == markName}
-		if st.needs = needs; !tester && needs == sentCNP {
+		st := step{section: sectionFaults, name: e.name + "/" + op + "/" + requesterName(tester), about: e.about, tester: tester, file: file, marks: e.name == markName}
+		if st.needs = e.needs; !tester && e.needs == sentCNP {
 			st.needs = gotCNP
 		}
 		list = append(list, p.complete(st, faulty[op], sizes))
@@ -287,7 +270,7 @@ func (p *servingPeer) pair(ctx context.Context, s *stage, c *control, sp spec, t
 		return nil, nil, fmt.Errorf("connect to %s: %w", distant.at.GID, err)
 	}
 	if !sp.CM && sp.Type != "ud" {
-		return near, distant, s.connected(near.address(), distant.at, t, t.Timeout, int(t.Retries))
+		return near, distant, s.connected(near.address(), distant.at, t)
 	}
 	return near, distant, nil
 }
@@ -314,10 +297,7 @@ func (p *servingPeer) listenCM(ctx context.Context, near *end, distant *far) err
 		return fmt.Errorf("the tester's listener: %w", err)
 	}
 	defer l.Close()
-	own, err := netip.ParseAddr(near.address().GID)
-	if err != nil {
-		return err
-	}
+	own := near.Dev.GIDs()[near.index].Addr()
 	dialed := make(chan error, 1)
 	go func() { dialed <- distant.dial(netip.AddrPortFrom(own, l.Addr().Port()).String()) }()
 	r, err := l.Accept(ctx)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/internal/impair"
+	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/usage"
 	"github.com/goroce/roce/script"
 	"github.com/goroce/roce/verify"
@@ -74,7 +75,7 @@ func (c *Config) complete() error {
 	if c.Limit == 0 {
 		c.Limit = defaultLimit
 	}
-	if _, ok := mtuOf(c.MTU); c.MTU != 0 && !ok {
+	if c.MTU != 0 && dissect.MTUOf(c.MTU) == 0 {
 		return usage.Errorf("--mtu %d: want 256, 512, 1024, 2048 or 4096", c.MTU)
 	}
 	if !c.Host.IsValid() {
@@ -96,7 +97,7 @@ func (c *Config) peer() peer {
 	case PeerRping:
 		return &rpingPeer{cfg: c}
 	}
-	return newServingPeer(c)
+	return &servingPeer{cfg: c, addr: c.control()}
 }
 
 // Commands returns the commands that have to run on the peer's host, one for each element: the programs of the steps in their order, or

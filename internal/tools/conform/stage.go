@@ -3,7 +3,6 @@ package conform
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,24 +74,17 @@ func (s *stage) lost() bool {
 }
 
 // connected adds a connection that the two ends have made out of band, with its parameters.
-func (s *stage) connected(near, distant address, t terms, farTimeout uint8, farRetries int) error {
-	a, err := endOf(near)
-	if err != nil {
-		return err
+func (s *stage) connected(near, distant address, t terms) error {
+	c := verify.Connection{MTU: t.MTU}
+	for i, a := range []address{near, distant} {
+		gid, err := a.gid()
+		if err != nil {
+			return err
+		}
+		c.Ends[i] = verify.ConnectionEnd{Addr: gid.Addr(), QPN: bth.QPN(a.QPN), PSN: bth.PSN(a.PSN), Timeout: t.Timeout, Retries: int(t.Retries), Depth: int(t.Reads)}
 	}
-	b, err := endOf(distant)
-	if err != nil {
-		return err
-	}
-	a.Timeout, a.Retries, a.Depth = t.Timeout, int(t.Retries), int(t.Reads)
-	b.Timeout, b.Retries, b.Depth = farTimeout, farRetries, int(t.Reads)
-	s.conns = append(s.conns, verify.Connection{Ends: [2]verify.ConnectionEnd{a, b}, MTU: t.MTU})
+	s.conns = append(s.conns, c)
 	return nil
-}
-
-func endOf(a address) (verify.ConnectionEnd, error) {
-	ip, err := netip.ParseAddr(a.GID)
-	return verify.ConnectionEnd{Addr: ip.Unmap(), QPN: bth.QPN(a.QPN), PSN: bth.PSN(a.PSN)}, err
 }
 
 // save writes the packets of a step to a file in a folder, and returns the name of the file.
