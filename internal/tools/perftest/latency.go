@@ -124,7 +124,7 @@ func (g *trip) stamp() error {
 
 // overdue returns errOver once the duration has ended.
 func (g *trip) overdue() error {
-	if g.cfg.Duration > 0 && g.clock.phase() == over {
+	if g.clock.over() {
 		return errOver
 	}
 	return nil
@@ -132,7 +132,7 @@ func (g *trip) overdue() error {
 
 // count counts a round, if it is between the margins.
 func (g *trip) count() {
-	if g.cfg.Duration > 0 && g.clock.phase() == sampling {
+	if g.clock.sampling() {
 		g.sampled++
 	}
 }

@@ -10,15 +10,6 @@ type stopwatch struct {
 	duration, margin time.Duration
 }
 
-type phase uint8
-
-const (
-	warming  phase = iota // not started, or in the first margin
-	sampling              // measured
-	cooling               // in the last margin
-	over
-)
-
 // start starts the duration, if there is one.
 func (w *stopwatch) start() {
 	if w.duration > 0 {
@@ -39,18 +30,11 @@ func (w *stopwatch) end() time.Time {
 	return w.started.Add(w.duration)
 }
 
-// phase returns the current part of the duration.
-func (w *stopwatch) phase() phase {
-	if w.started.IsZero() {
-		return warming
-	}
-	switch t := time.Since(w.started); {
-	case t < w.margin:
-		return warming
-	case t < w.duration-w.margin:
-		return sampling
-	case t < w.duration:
-		return cooling
-	}
-	return over
+// sampling reports whether the measured part of the duration is under way.
+func (w *stopwatch) sampling() bool {
+	t := time.Since(w.started)
+	return !w.started.IsZero() && t >= w.margin && t < w.duration-w.margin
 }
+
+// over reports whether the duration has ended. Without a duration it returns false.
+func (w *stopwatch) over() bool { return !w.started.IsZero() && time.Since(w.started) >= w.duration }

@@ -147,7 +147,7 @@ func (t *traffic) report() Report {
 // done reports whether everything is sent and received, or the duration has ended.
 func (t *traffic) done() bool {
 	if t.cfg.Duration > 0 {
-		return t.clock.phase() == over
+		return t.clock.over()
 	}
 	return t.completed == t.iters*len(t.send) && t.received == t.iters*len(t.recv)
 }
@@ -217,7 +217,7 @@ func (t *traffic) take(wcs []roce.WC) error {
 	if len(wcs) == 0 {
 		return nil
 	}
-	sampling := t.cfg.Duration > 0 && t.clock.phase() == sampling
+	sampling := t.clock.sampling()
 	now := t.clock.since()
 	before := t.completed + t.received
 	for i := range wcs {

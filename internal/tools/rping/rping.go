@@ -24,6 +24,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/acceptor"
 	"github.com/goroce/roce/internal/tools/objects"
+	"github.com/goroce/roce/internal/tools/oob"
 	"github.com/goroce/roce/internal/tools/usage"
 )
 
@@ -201,7 +202,7 @@ func (s *session) ping(ctx context.Context, n int, c *Config) error {
 		return errors.New("data mismatch: what came back is not what was sent")
 	}
 	if c.Verbose {
-		fmt.Fprintf(c.Out, "ping data: %s\n", shown(text(s.text.Bytes())))
+		fmt.Fprintf(c.Out, "ping data: %s\n", shown(oob.Text(s.text.Bytes())))
 	}
 	return nil
 }
@@ -219,23 +220,15 @@ func fill(b []byte, n int) {
 	b[len(b)-1] = 0
 }
 
-// text returns the C string at the start of b, without its NUL.
-func text(b []byte) []byte {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		return b[:i]
-	}
-	return b
-}
-
 // maxShown is the longest text that is printed whole.
 const maxShown = 256
 
 // shown returns a text for printing: the whole text if it is short, otherwise its beginning and its length.
-func shown(b []byte) string {
-	if len(b) <= maxShown {
-		return string(b)
+func shown(text string) string {
+	if len(text) <= maxShown {
+		return text
 	}
-	return fmt.Sprintf("%s… (%d bytes)", b[:maxShown], len(b))
+	return fmt.Sprintf("%s… (%d bytes)", text[:maxShown], len(text))
 }
 
 // Server accepts one connection, serves it until the client disconnects and returns. It fails if
@@ -293,7 +286,7 @@ func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 		return 0, inPing(err)
 	}
 	if c.Verbose {
-		fmt.Fprintf(c.Out, "server ping data: %s\n", shown(text(s.text.Bytes()[:n])))
+		fmt.Fprintf(c.Out, "server ping data: %s\n", shown(oob.Text(s.text.Bytes()[:n])))
 	}
 	if err := s.send(ctx, s.text); err != nil {
 		return 0, inPing(err)
@@ -302,7 +295,7 @@ func (s *session) serve(ctx context.Context, c *Config) (n int, err error) {
 	if err != nil {
 		return 0, inPing(err)
 	}
-	binary.BigEndian.PutUint32(sink[12:], uint32(len(text(s.text.Bytes()[:n]))+1))
+	binary.BigEndian.PutUint32(sink[12:], uint32(len(oob.Text(s.text.Bytes()[:n]))+1))
 	if _, err := s.transfer(ctx, roce.Write, sink); err != nil {
 		return 0, inPing(err)
 	}
