@@ -46,15 +46,7 @@ func ParseProgram(text string) (p Program, err error) {
 	if words[0] == "rping" {
 		c := rping.Config{Count: numbers["-C"], Size: numbers["-S"]}
 		p.Client = flags["-c"]
-		p.run = func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-			var err error
-			if p.Client {
-				_, err = rping.Client(ctx, d, addr, c)
-			} else {
-				_, err = rping.Server(ctx, d, addr, c, listening)
-			}
-			return err
-		}
+		p.run = runner(p.Client, rping.Client, rping.Server, c)
 		return p, nil
 	}
 	for _, t := range perftest.Tests {
@@ -63,31 +55,29 @@ func ParseProgram(text string) (p Program, err error) {
 		}
 		c := t.Config()
 		c.MTU = roce.MTU(bth.MTU1024)
-		if n := numbers["-s"]; n > 0 {
-			c.Size = n
-		}
-		if n := numbers["-n"]; n > 0 {
-			c.Iters = n
-		}
-		if n := numbers["-r"]; n > 0 {
-			c.RxDepth = n
-		}
-		if n := numbers["-t"]; n > 0 {
-			c.TxDepth = n
+		for flag, option := range map[string]*int{"-s": &c.Size, "-n": &c.Iters, "-r": &c.RxDepth, "-t": &c.TxDepth} {
+			if n := numbers[flag]; n > 0 {
+				*option = n
+			}
 		}
 		p.Client, p.TCP = flags["client"], true
-		p.run = func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) error {
-			var err error
-			if p.Client {
-				_, err = perftest.Client(ctx, d, addr, c)
-			} else {
-				_, err = perftest.Server(ctx, d, addr, c, listening)
-			}
-			return err
-		}
+		p.run = runner(p.Client, perftest.Client, perftest.Server, c)
 		return p, nil
 	}
 	return p, usage.Errorf("the peer's program %q is none of rping and perftest's", words[0])
+}
+
+// runner returns a function that runs one end of a program with the options c.
+func runner[C, R any](isClient bool, client func(context.Context, *roce.Device, string, C) (R, error),
+	server func(context.Context, *roce.Device, string, C, func(netip.AddrPort)) (R, error), c C) func(context.Context, *roce.Device, string, func(netip.AddrPort)) error {
+	return func(ctx context.Context, d *roce.Device, addr string, listening func(netip.AddrPort)) (err error) {
+		if isClient {
+			_, err = client(ctx, d, addr, c)
+		} else {
+			_, err = server(ctx, d, addr, c, listening)
+		}
+		return err
+	}
 }
 
 // Command returns the command line of the program on a host. own is the address of the host, and peer that of the script.

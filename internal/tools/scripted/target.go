@@ -3,13 +3,14 @@
 package scripted
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/tools/objects"
 	"github.com/goroce/roce/internal/tools/oob"
 	"github.com/goroce/roce/qp"
 	"github.com/goroce/roce/script"
@@ -63,8 +64,8 @@ func Dropped(d *roce.Device) uint64 {
 
 // Connect creates a queue pair and moves it to RTS.
 func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
-	q := &targetQP{c: c, pd: t.dev.AllocPD(), dev: t.dev, mem: make([]byte, c.Memory), room: make([]byte, script.RecvSize*Receives)}
-	if err := q.connect(t); err != nil {
+	q := &targetQP{Set: objects.New(t.dev), c: c}
+	if err := q.connect(); err != nil {
 		q.Close()
 		return nil, err
 	}
@@ -72,31 +73,19 @@ func (t *target) Connect(c script.TargetConfig) (script.TargetQP, error) {
 }
 
 // connect creates the objects of a queue pair, and moves it to RTS.
-func (q *targetQP) connect(t *target) error {
+func (q *targetQP) connect() error {
 	c := &q.c
-	Pattern(q.mem)
-	var err error
-	if q.mr, err = q.pd.RegMR(q.mem, c.Access); err != nil {
+	q.mr, q.recvs, q.scq, q.rcq = q.MR(c.Memory, c.Access), q.MR(script.RecvSize*Receives, roce.LocalWrite), q.CQ(63), q.CQ(63)
+	q.q = q.QP(roce.QPConfig{Type: c.Type, SendCQ: q.scq, RecvCQ: q.rcq, Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: Receives, MaxSendSGE: 2, MaxRecvSGE: 2}})
+	if err := q.Err(); err != nil {
 		return err
 	}
-	if q.recvs, err = q.pd.RegMR(q.room, roce.LocalWrite); err != nil {
-		return err
-	}
-	if q.scq, err = t.dev.CreateCQ(63); err != nil {
-		return err
-	}
-	if q.rcq, err = t.dev.CreateCQ(63); err != nil {
-		return err
-	}
-	if q.q, err = q.pd.CreateQP(roce.QPConfig{Type: c.Type, SendCQ: q.scq, RecvCQ: q.rcq,
-		Caps: roce.Caps{MaxSendWR: 16, MaxRecvWR: Receives, MaxSendSGE: 2, MaxRecvSGE: 2}}); err != nil {
-		return err
-	}
-	index, err := oob.ChooseGID(t.dev, -1, c.Peer.Addr())
+	Pattern(q.mr.Bytes())
+	index, err := oob.ChooseGID(q.Dev, -1, c.Peer.Addr())
 	if err != nil {
 		return err
 	}
-	if q.ah, err = t.dev.CreateAH(context.Background(), roce.AHAttr{DGID: c.Peer, SGIDIndex: index}); err != nil {
+	if q.ah, err = q.Dev.CreateAH(context.Background(), roce.AHAttr{DGID: c.Peer, SGIDIndex: index}); err != nil {
 		return err
 	}
 	attr := &roce.Attr{Port: 1, Access: c.Rights, QKey: c.QKey, AV: q.ah, PathMTU: bth.MTU1024, DestQPN: c.PeerQPN, RQPSN: c.RQPSN, SQPSN: c.SQPSN,
@@ -110,41 +99,18 @@ func (q *targetQP) connect(t *target) error {
 	return q.Recv(c.Recv)
 }
 
-// Close destroys the queue pair and what belongs to it.
-func (q *targetQP) Close() error {
-	var errs []error
-	if q.q != nil {
-		errs = append(errs, q.q.Close())
-	}
-	for _, m := range []*roce.MR{q.mr, q.recvs} {
-		if m != nil {
-			errs = append(errs, m.Close())
-		}
-	}
-	for _, c := range []*roce.CQ{q.scq, q.rcq} {
-		if c != nil {
-			errs = append(errs, c.Close())
-		}
-	}
-	return errors.Join(append(errs, q.pd.Close())...)
-}
-
 // Dropped implements [script.Counting].
 func (t *target) Dropped() (uint64, bool) { return Dropped(t.dev), true }
 
-// targetQP is a queue pair of a target.
+// targetQP is a queue pair of a target. Its Close destroys the queue pair and what belongs to it.
 type targetQP struct {
-	c        script.TargetConfig
-	dev      *roce.Device
-	pd       *roce.PD
-	q        *roce.QP
-	scq, rcq *roce.CQ
-	mr       *roce.MR
-	recvs    *roce.MR
-	mem      []byte
-	room     []byte
-	ah       *roce.AH
-	posted   int
+	*objects.Set
+	c         script.TargetConfig
+	q         *roce.QP
+	scq, rcq  *roce.CQ
+	mr, recvs *roce.MR
+	ah        *roce.AH
+	posted    int
 }
 
 func (q *targetQP) QPN() bth.QPN { return q.q.Num() }
@@ -180,9 +146,9 @@ func (q *targetQP) Completions() (recv, send []cq.WC, err error) {
 // ReadMemory copies the memory. It reads the counters before and after: that synchronises with the background goroutine, which executes
 // the requests of the peer.
 func (q *targetQP) ReadMemory() ([]byte, error) {
-	q.dev.Counters()
-	b := append([]byte(nil), q.mem...)
-	q.dev.Counters()
+	q.Dev.Counters()
+	b := bytes.Clone(q.mr.Bytes())
+	q.Dev.Counters()
 	return b, nil
 }
 
