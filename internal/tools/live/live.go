@@ -9,7 +9,7 @@ import (
 
 // Capture is a running capture.
 type Capture struct {
-	tap tap
+	*tap
 }
 
 // Open starts to capture on an interface with Ethernet frames. It needs CAP_NET_RAW. Errors are *[errs.Error].
@@ -27,7 +27,7 @@ func (c *Capture) Run(f func(*dissect.Packet)) error {
 	in, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := c.tap.copyTo(out)
+		err := c.copyTo(out)
 		out.CloseWithError(err) // nil: the end of the file
 		ended <- err
 	}()
@@ -41,9 +41,3 @@ func (c *Capture) Run(f func(*dissect.Packet)) error {
 	}
 	return err
 }
-
-// Lost returns how many packets the kernel has dropped because Run was too slow.
-func (c *Capture) Lost() uint64 { return c.tap.lost() }
-
-// Close ends the capture.
-func (c *Capture) Close() error { return c.tap.close() }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -15,13 +16,12 @@ import (
 
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/sockfilter"
 	"github.com/goroce/roce/link/pcap"
 )
 
 // tap is a packet socket that gets the packets that pass an interface.
-type tap struct{ *socket }
-
-type socket struct {
+type tap struct {
 	file     *os.File
 	loopback bool // it sees each packet twice: when it leaves, and when it arrives
 	drops    atomic.Uint64
@@ -30,15 +30,16 @@ type socket struct {
 // room is the size of the receive buffer.
 const room = 16 << 20
 
-func openTap(iface string) (t tap, err error) {
-	fail := func(err error, format string, args ...any) (tap, error) {
-		return tap{}, errs.New("capture", err, format, args...)
+func openTap(iface string) (t *tap, err error) {
+	fail := func(err error, format string, args ...any) (*tap, error) {
+		return nil, errs.New("capture", err, format, args...)
 	}
 	ifi, err := net.InterfaceByName(iface)
 	if err != nil {
 		return fail(syscall.ENODEV, "there is no interface %s", iface)
 	}
-	if loop := ifi.Flags&net.FlagLoopback != 0; !loop && len(ifi.HardwareAddr) != 6 {
+	loopback := ifi.Flags&net.FlagLoopback != 0
+	if !loopback && len(ifi.HardwareAddr) != 6 {
 		return fail(syscall.EINVAL, "%s has no Ethernet frames", iface)
 	}
 	// With protocol 0 it receives nothing before it is bound.
@@ -46,21 +47,13 @@ func openTap(iface string) (t tap, err error) {
 	if err != nil {
 		return fail(err, "packet socket on %s (it needs CAP_NET_RAW)", iface)
 	}
-	s := &socket{file: os.NewFile(uintptr(fd), "capture of "+iface), loopback: ifi.Flags&net.FlagLoopback != 0}
+	s := &tap{file: os.NewFile(uintptr(fd), "capture of "+iface), loopback: loopback}
 	defer func() {
 		if err != nil {
 			s.file.Close()
 		}
 	}()
-	filter, err := bpf.Assemble(program)
-	if err != nil {
-		return fail(err, "filter of %s", iface)
-	}
-	raw := make([]unix.SockFilter, len(filter))
-	for i, f := range filter {
-		raw[i] = unix.SockFilter{Code: f.Op, Jt: f.Jt, Jf: f.Jf, K: f.K}
-	}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(raw)), Filter: &raw[0]}); err != nil {
+	if err := sockfilter.Attach(fd, program); err != nil {
 		return fail(err, "filter of %s", iface)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
@@ -69,47 +62,36 @@ func openTap(iface string) (t tap, err error) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room) != nil { // needs CAP_NET_ADMIN
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, room) // the kernel limits this to net.core.rmem_max
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifi.Index}); err != nil {
+	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index}); err != nil {
 		return fail(err, "packet socket on %s", iface)
 	}
-	return tap{s}, nil
-}
-
-func htons(v uint16) uint16 {
-	var b [2]byte
-	b[0], b[1] = byte(v>>8), byte(v)
-	return *(*uint16)(unsafe.Pointer(&b))
+	return s, nil
 }
 
 // program accepts unfragmented UDP datagrams to port 4791, of IPv4 and IPv6. The kernel has already removed a VLAN tag from
 // the frame.
-var program = func() []bpf.Instruction {
-	const (
-		ipv4, ipv6, udp = 0x0800, 0x86DD, 17
-		take            = 1 << 18
-	)
-	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: 12, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: ipv6, SkipTrue: 8},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: ipv4, SkipTrue: 11},
-		bpf.LoadAbsolute{Off: 23, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: udp, SkipTrue: 9},
-		bpf.LoadAbsolute{Off: 20, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1FFF, SkipTrue: 7},
-		bpf.LoadMemShift{Off: 14},
-		bpf.LoadIndirect{Off: 16, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 5, SkipFalse: 4},
-		bpf.LoadAbsolute{Off: 20, Size: 1}, // IPv6 without extension headers
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: udp, SkipTrue: 2},
-		bpf.LoadAbsolute{Off: 56, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
-		bpf.RetConstant{Val: 0},
-		bpf.RetConstant{Val: take},
-	}
-}()
+var program = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: 12, Size: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: 8},
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 11},
+	bpf.LoadAbsolute{Off: 23, Size: 1},
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 9},
+	bpf.LoadAbsolute{Off: 20, Size: 2},
+	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1FFF, SkipTrue: 7},
+	bpf.LoadMemShift{Off: 14},
+	bpf.LoadIndirect{Off: 16, Size: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 5, SkipFalse: 4},
+	bpf.LoadAbsolute{Off: 20, Size: 1}, // IPv6 without extension headers
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 2},
+	bpf.LoadAbsolute{Off: 56, Size: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: bth.UDPPort, SkipTrue: 1},
+	bpf.RetConstant{Val: 0},
+	bpf.RetConstant{Val: 1 << 18},
+}
 
 // copyTo writes the packets as a capture file, until close. It continues if the interface goes down and up again.
-func (s *socket) copyTo(out io.Writer) error {
+func (s *tap) copyTo(out io.Writer) error {
 	w := pcap.NewWriter(out, pcap.Classic, 0)
 	if _, err := w.AddInterface(pcap.Interface{LinkType: pcap.Ethernet}); err != nil {
 		return err
@@ -155,8 +137,8 @@ func stamp(oob []byte) time.Time {
 	return time.Now()
 }
 
-// lost implements Capture.Lost. Reading the kernel's count resets it.
-func (s *socket) lost() uint64 {
+// Lost returns how many packets the kernel has dropped because Run was too slow. Reading the kernel's count resets it.
+func (s *tap) Lost() uint64 {
 	conn, err := s.file.SyscallConn()
 	if err != nil {
 		return s.drops.Load()
@@ -169,4 +151,5 @@ func (s *socket) lost() uint64 {
 	return s.drops.Load()
 }
 
-func (s *socket) close() error { return s.file.Close() }
+// Close ends the capture.
+func (s *tap) Close() error { return s.file.Close() }

@@ -12,10 +12,10 @@ import (
 
 type tap struct{}
 
-func openTap(string) (tap, error) {
-	return tap{}, errs.New("capture", link.ErrUnsupported, "on Linux only, this is %s: capture with tcpdump, and read its file", runtime.GOOS)
+func openTap(string) (*tap, error) {
+	return nil, errs.New("capture", link.ErrUnsupported, "on Linux only, this is %s: capture with tcpdump, and read its file", runtime.GOOS)
 }
 
-func (tap) copyTo(io.Writer) error { return nil }
-func (tap) lost() uint64           { return 0 }
-func (tap) close() error           { return nil }
+func (*tap) copyTo(io.Writer) error { return nil }
+func (*tap) Lost() uint64           { return 0 }
+func (*tap) Close() error           { return nil }
