@@ -2,7 +2,6 @@ package capcheck
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/goroce/roce/internal/tools/dissect"
@@ -52,14 +51,14 @@ func (d *Drawing) note(p *dissect.Packet) string {
 	if p.Kind != dissect.RoCE {
 		return ""
 	}
-	notes := []string{d.event(p), "", ""}
+	note := d.event(p)
 	if p.Segments > 0 {
-		notes[1] = fmt.Sprintf("[%d of %d]", p.Segment, p.Segments)
+		note += fmt.Sprintf(", [%d of %d]", p.Segment, p.Segments)
 	}
 	if p.Marks&pcap.WrongUDPChecksum != 0 {
-		notes[2] = "wrong UDP checksum"
+		note += ", wrong UDP checksum"
 	}
-	return strings.Join(slices.DeleteFunc(notes, func(s string) bool { return s == "" }), ", ")
+	return strings.TrimPrefix(note, ", ")
 }
 
 // event returns "again", "late", "gap before" or "ICRC BAD", and "" for an ordinary packet.

@@ -81,18 +81,17 @@ func (r *Report) Add(p *dissect.Packet) {
 	}
 	r.RoCE++
 	r.note(p)
-	if p.Cut {
+	switch {
+	case p.Cut:
 		r.Truncated++
-		r.follow(p)
-		return
-	}
-	if !p.ICRCOK && !(p.FlushQuirk && r.FlushQuirk) {
+	case p.ICRCOK || p.FlushQuirk && r.FlushQuirk:
+		r.ICRCGood++
+	default:
 		// The rest of the packet may be wrong, too, so it is not part of a flow.
 		r.ICRCBad++
 		r.BadFrames = r.list(r.BadFrames, p.Num)
 		return
 	}
-	r.ICRCGood++
 	r.follow(p)
 }
 

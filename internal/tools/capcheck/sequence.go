@@ -19,9 +19,8 @@ const (
 
 // sequence follows the PSNs of the requests to one queue pair.
 type sequence struct {
-	started bool
 	// next has the PSNs that the next request may have. That is one PSN, but after a READ while the path MTU is not known it is one
-	// for each possible path MTU.
+	// for each possible path MTU. It is nil before the first request.
 	next []bth.PSN
 	mtu  uint32 // path MTU in bytes, 0 while unknown
 	gaps psngap.List
@@ -58,12 +57,8 @@ func lastPacket(length, mtu uint32) int {
 
 // add adds the next request. ends says how far after psn its last PSN may be, in ascending order.
 func (s *sequence) add(psn bth.PSN, ends []int) verdict {
-	if !s.started {
-		s.started, s.gaps.Limit = true, maxGaps
-		s.advance(psn, ends)
-		return inOrder
-	}
-	if slices.Contains(s.next, psn) {
+	if s.next == nil || slices.Contains(s.next, psn) {
+		s.gaps.Limit = maxGaps
 		s.advance(psn, ends)
 		return inOrder
 	}

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -44,13 +45,10 @@ func (p *pair) ladder(ctx context.Context, w *pcap.Writer, file string, rule *fa
 			}
 		}
 		from, err := frames(ctx, w, file)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			_, err = p.do(ctx, readOperation(), 0)
 		}
-		if _, err := p.do(ctx, readOperation(), 0); err != nil {
-			return nil, err
-		}
-		if err := w.Flush(); err != nil {
+		if err = cmp.Or(err, w.Flush()); err != nil {
 			return nil, err
 		}
 		// A second response to an earlier READ may still arrive, so the selection begins after from.

@@ -2,6 +2,7 @@
 package devinfo
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/goroce/roce/bth"
 	"github.com/goroce/roce/bth/frame"
 	"github.com/goroce/roce/internal/hostnet"
+	"github.com/goroce/roce/internal/tools/dissect"
 )
 
 // Info describes a NIC. The JSON names are those of ibv_devinfo.
@@ -195,16 +197,13 @@ func GUIDString(g uint64) string {
 // emptySlot is the GID of an address that was removed.
 const emptySlot = "::"
 
-// The numbers that ibv_devinfo prints in brackets.
-var (
-	stateCodes = map[string]int{"PORT_DOWN": 1, "PORT_ACTIVE": 4}
-	mtuCodes   = map[int]int{256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
-)
+// stateCodes are the numbers of states that ibv_devinfo prints in brackets.
+var stateCodes = map[string]int{"PORT_DOWN": 1, "PORT_ACTIVE": 4}
 
 // WriteText prints the description in the layout of ibv_devinfo; verbose adds the
 // limits.
 func (i *Info) WriteText(w io.Writer, verbose bool) error {
-	p := &printer{w: w}
+	p := printer{bufio.NewWriter(w)}
 	p.line(0, "hca_id", i.Name)
 	p.line(1, "transport", "InfiniBand (0)")
 	p.optional(1, "fw_ver", i.FWVer)
@@ -226,7 +225,7 @@ func (i *Info) WriteText(w io.Writer, verbose bool) error {
 		name  string
 		bytes int
 	}{{"max_mtu", i.MaxMTU}, {"active_mtu", i.ActiveMTU}, {"path_mtu", i.PathMTU}} {
-		p.line(3, m.name, fmt.Sprintf("%d (%d)", m.bytes, mtuCodes[m.bytes]))
+		p.line(3, m.name, fmt.Sprintf("%d (%d)", m.bytes, dissect.MTUOf(m.bytes)))
 	}
 	p.line(3, "sm_lid", 0)
 	p.line(3, "port_lid", 0)
@@ -242,16 +241,13 @@ func (i *Info) WriteText(w io.Writer, verbose bool) error {
 			p.line(3, fmt.Sprintf("GID[%3d]", n), g+", RoCE v2")
 		}
 	}
-	return p.err
+	return p.Flush()
 }
 
-// printer prints lines of a name and a value at two columns, indented by tabs.
-type printer struct {
-	w   io.Writer
-	err error
-}
+// printer prints lines of a name and a value at two columns, indented by tabs. It keeps the first error.
+type printer struct{ *bufio.Writer }
 
-func (p *printer) rows(indent int, rows []row) {
+func (p printer) rows(indent int, rows []row) {
 	for _, r := range rows {
 		name := r.name + ":"
 		for text := range strings.SplitSeq(r.text, "|") {
@@ -261,22 +257,19 @@ func (p *printer) rows(indent int, rows []row) {
 	}
 }
 
-func (p *printer) line(indent int, name string, value any) {
+func (p printer) line(indent int, name string, value any) {
 	p.print(indent, name+":", fmt.Sprint(value))
 }
 
 // optional prints a line unless its value is empty.
-func (p *printer) optional(indent int, name, value string) {
+func (p printer) optional(indent int, name, value string) {
 	if value != "" {
 		p.line(indent, name, value)
 	}
 }
 
-func (p *printer) print(indent int, name, value string) {
-	if p.err != nil {
-		return
-	}
+func (p printer) print(indent int, name, value string) {
 	const valueColumn = 40
 	width := max(valueColumn-8*indent, len(name)+1)
-	_, p.err = fmt.Fprintf(p.w, "%s%-*s%s\n", "\t\t\t"[:indent], width, name, value)
+	fmt.Fprintf(p, "%s%-*s%s\n", "\t\t\t"[:indent], width, name, value)
 }
