@@ -144,11 +144,7 @@ func (f *conformFlags) validate() (err error) {
 		f.cfg.Rules = append(f.cfg.Rules, file)
 	}
 	for _, name := range f.scripts {
-		text, err := readScript(name)
-		if err != nil {
-			return err
-		}
-		s, err := script.Parse(name, string(text))
+		s, err := readScript(name)
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,8 @@ of the stream. This is either end of librdmacm's riostream.`)
 // streamCommand makes one of the two commands.
 func streamCommand(cfg rstream.Config, name, short, long string) *cobra.Command {
 	var (
+		end          endpoint
+		server, bind string
 		size, option string
 		keepalive    int
 	)
@@ -42,8 +44,10 @@ given by -b. Give both ends the same flags.
   rocectl %[1]s --link mem -S 4096                  # both ends, no privilege`, name),
 		Args: arguments(0, 0),
 	}
-	ends := addEndFlags(c, rstream.DefaultPort)
 	f := c.Flags()
+	f.StringVarP(&server, "server", "s", "", "be the client of the server at this address")
+	f.StringVarP(&bind, "bind", "b", "", "be the server at this address; client: own address")
+	f.Uint16VarP(&end.port, "port", "p", rstream.DefaultPort, "port of the server")
 	f.IntVarP(&cfg.Buffer, "buffer", "B", 0, "bytes of each buffer (default 512 KiB)")
 	f.IntVarP(&cfg.Iterations, "iterations", "I", rstream.DefaultIterations, "rounds")
 	f.IntVarP(&cfg.Count, "transfers", "C", rstream.DefaultCount, "transfers in each direction per round")
@@ -57,17 +61,17 @@ given by -b. Give both ends the same flags.
 		if err := streamOptions(c, &cfg, size, option, keepalive); err != nil {
 			return err
 		}
-		end := ends.endpoint()
-		server, client := cfg, cfg
-		asked, role := &client, "client"
-		if end.server {
-			asked, role = &server, "server"
+		serving, dialing := cfg, cfg
+		asked, role := &dialing, "client"
+		if end.host, end.local = server, bind; server == "" {
+			end.server, end.host = true, bind
+			asked, role = &serving, "server"
 		}
 		asked.Out = c.OutOrStdout()
 		if result.asJSON {
 			asked.Result = func(r rstream.Result) { result.print(role, "", r) }
 		}
-		return dev.run(c, end, toolOf(rstream.Server, server, rstream.Client, client))
+		return dev.run(c, end, toolOf(rstream.Server, serving, rstream.Client, dialing))
 	}
 	return c
 }

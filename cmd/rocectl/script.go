@@ -147,35 +147,27 @@ func (f *scriptFlags) run(ctx context.Context, out, notes io.Writer, args []stri
 // report plays the scripts and prints the results.
 func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*script.Script, play func(*script.Script) *script.Result) error {
 	var results []*script.Result
-	failed, skipped := 0, 0
+	verdicts := map[string]int{}
 	for _, s := range scripts {
 		r := &script.Result{Name: s.Name, Skipped: "interrupted"}
 		if ctx.Err() == nil {
 			r = play(s)
 		}
 		results = append(results, r)
-		switch r.Verdict() {
-		case "fail":
-			failed++
-		case "skip":
-			skipped++
-		}
+		verdicts[r.Verdict()]++
+		var err error
 		switch {
-		case f.junit:
-			continue
+		case f.junit: // follows behind the last script
 		case f.asJSON:
-			if err := json.NewEncoder(out).Encode(r); err != nil {
-				return err
+			err = json.NewEncoder(out).Encode(r)
+		default:
+			err = r.WriteText(out)
+			if err == nil && f.verbose && r.Verdict() == "pass" {
+				err = r.Ladder(out)
 			}
-			continue
 		}
-		if err := r.WriteText(out); err != nil {
+		if err != nil {
 			return err
-		}
-		if f.verbose && r.Verdict() == "pass" {
-			if err := r.Ladder(out); err != nil {
-				return err
-			}
 		}
 	}
 	if f.junit {
@@ -186,9 +178,9 @@ func (f *scriptFlags) report(ctx context.Context, out io.Writer, scripts []*scri
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted")
-	case failed > 0:
-		return fmt.Errorf("%d of %d scripts failed", failed, len(scripts))
-	case skipped == len(scripts):
+	case verdicts["fail"] > 0:
+		return fmt.Errorf("%d of %d scripts failed", verdicts["fail"], len(scripts))
+	case verdicts["skip"] == len(scripts):
 		return errors.New("no script was played")
 	}
 	return nil
@@ -215,14 +207,10 @@ func findScripts(args []string) (list []*script.Script, err error) {
 			}
 			continue
 		}
-		text, err := readScript(a)
+		s, err := readScript(a)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, usage.Errorf("%q is neither a file nor a script of the library: see rocectl script list", a)
 		}
-		if err != nil {
-			return nil, err
-		}
-		s, err := script.Parse(a, string(text))
 		if err != nil {
 			return nil, err
 		}
@@ -235,17 +223,20 @@ func findScripts(args []string) (list []*script.Script, err error) {
 const maxScript = 4 << 20
 
 // readScript reads a script file.
-func readScript(name string) ([]byte, error) {
+func readScript(name string) (*script.Script, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxScript+1))
-	if err == nil && len(text) > maxScript {
-		err = fmt.Errorf("%s: more than %d bytes are no script", name, maxScript)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxScript:
+		return nil, fmt.Errorf("%s: more than %d bytes are no script", name, maxScript)
 	}
-	return text, err
+	return script.Parse(name, string(text))
 }
 
 func scriptListCommand() *cobra.Command {

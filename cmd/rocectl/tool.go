@@ -88,7 +88,10 @@ func argument(args []string, port uint16) endpoint {
 
 // run runs one end of a tool on the NIC that the flags describe. With --link mem it runs both.
 func (f *deviceFlags) run(c *cobra.Command, e endpoint, t tool) error {
-	err := errors.Join(f.Validate(), validated(t))
+	err := f.Validate()
+	if t.validate != nil {
+		err = errors.Join(err, t.validate())
+	}
 	if err != nil {
 		return err
 	}
@@ -105,13 +108,6 @@ func (f *deviceFlags) run(c *cobra.Command, e endpoint, t tool) error {
 		return f.runBoth(ctx, e, host, t, out, c.ErrOrStderr())
 	}
 	return f.runEnd(ctx, e, host, local, t, out, c.ErrOrStderr())
-}
-
-func validated(t tool) error {
-	if t.validate == nil {
-		return nil
-	}
-	return t.validate()
 }
 
 // runEnd runs one end of a tool.
@@ -277,30 +273,6 @@ func hostPort(a netip.Addr, port uint16) string {
 		return fmt.Sprintf(":%d", port)
 	}
 	return netip.AddrPortFrom(a, port).String()
-}
-
-// endFlags are the flags of librdmacm's programs that select client or server.
-type endFlags struct {
-	server, bind string
-	port         uint16
-}
-
-// addEndFlags adds the flags to a command.
-func addEndFlags(c *cobra.Command, port uint16) *endFlags {
-	e := new(endFlags)
-	f := c.Flags()
-	f.StringVarP(&e.server, "server", "s", "", "be the client of the server at this address")
-	f.StringVarP(&e.bind, "bind", "b", "", "be the server at this address; client: own address")
-	f.Uint16VarP(&e.port, "port", "p", port, "port of the server")
-	return e
-}
-
-// endpoint returns the end that the flags select: with -s the client, else the server.
-func (e *endFlags) endpoint() endpoint {
-	if e.server == "" {
-		return endpoint{server: true, host: e.bind, port: e.port}
-	}
-	return endpoint{host: e.server, local: e.bind, port: e.port}
 }
 
 // arguments returns a function that checks the number of arguments of a command.
