@@ -94,26 +94,14 @@ func (v *Verifier) moreTime(p *packet, m *cm.MRA) {
 		return
 	}
 	from := x.end(p.Frame.Src)
+	if !v.mayBeAbout(x, from, m.Of, "an MRA") {
+		return
+	}
 	var of *sentMAD
 	switch m.Of {
-	case cm.OfREQ:
-		if from != 1 {
-			v.suspect(cmSide, nil, x.framesOf(), "The active end sends an MRA of a REQ.")
-			return
-		}
+	case cm.OfREQ, cm.OfREP:
 		v.transaction(x, m.TID, x.req.TID)
-		of = x.sent[sentKey{cm.AttrREQ, x.ends[0], x.req.TID}]
-	case cm.OfREP:
-		switch {
-		case from != 0:
-			v.suspect(cmSide, nil, x.framesOf(), "The passive end sends an MRA of a REP.")
-			return
-		case x.rep == nil:
-			v.suspect(cmUnasked, nil, x.framesOf(), "The MRA is about a REP, and there is none.")
-			return
-		}
-		v.transaction(x, m.TID, x.req.TID)
-		of = x.sent[sentKey{cm.AttrREP, x.ends[1], x.req.TID}]
+		of = x.sent[sentKey{subject(m.Of), x.ends[1-from], x.req.TID}]
 	case cm.OfOther:
 		if of = x.lap[1-from]; of == nil {
 			v.suspect(cmUnasked, nil, x.framesOf(), "The MRA is about a LAP, and there is none.")
@@ -128,15 +116,30 @@ func (v *Verifier) moreTime(p *packet, m *cm.MRA) {
 		return
 	}
 	if of.delayed.times == 0 {
-		v.answered(p, x, delayedBy(m.Of), of.tid)
+		v.answered(p, x, subject(m.Of), of.tid)
 	}
 	of.delayed.times++
 	of.delayed.until, of.delayed.frame = p.Time.Add(cm.ResponseTimeout(m.ServiceTimeout)), p.frame
 	of.delayed.in, of.delayed.out = p.in, p.out
 }
 
-// delayedBy returns the message that an MRA delays.
-func delayedBy(s cm.Subject) cm.Attribute {
+// mayBeAbout judges whether an end may send a message about a REQ or REP. It returns false if not. what is "an MRA" or "a REJ".
+func (v *Verifier) mayBeAbout(x *exchange, from int, of cm.Subject, what string) bool {
+	switch {
+	case of == cm.OfREQ && from != 1:
+		v.suspect(cmSide, nil, x.framesOf(), "The active end sends %s of a REQ.", what)
+	case of == cm.OfREP && from != 0:
+		v.suspect(cmSide, nil, x.framesOf(), "The passive end sends %s of a REP.", what)
+	case of == cm.OfREP && x.rep == nil:
+		v.suspect(cmUnasked, nil, x.framesOf(), "The %s is about a REP, and there is none.", what[len(what)-3:])
+	default:
+		return true
+	}
+	return false
+}
+
+// subject returns the message that an MRA or a REJ is about.
+func subject(s cm.Subject) cm.Attribute {
 	switch s {
 	case cm.OfREQ:
 		return cm.AttrREQ
@@ -154,15 +157,7 @@ func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 		return
 	}
 	from := x.end(p.Frame.Src)
-	switch {
-	case m.Of == cm.OfREQ && from != 1:
-		v.suspect(cmSide, nil, x.framesOf(), "The active end sends a REJ of a REQ.")
-		return
-	case m.Of == cm.OfREP && from != 0:
-		v.suspect(cmSide, nil, x.framesOf(), "The passive end sends a REJ of a REP.")
-		return
-	case m.Of == cm.OfREP && x.rep == nil:
-		v.suspect(cmUnasked, nil, x.framesOf(), "The REJ is about a REP, and there is none.")
+	if !v.mayBeAbout(x, from, m.Of, "a REJ") {
 		return
 	}
 	x.ended = x.ended || x.rep != nil
@@ -172,11 +167,8 @@ func (v *Verifier) refusedMAD(p *packet, m *cm.REJ) {
 	if !v.once(p, x, m.TID) {
 		return
 	}
-	switch m.Of {
-	case cm.OfREQ:
-		v.answered(p, x, cm.AttrREQ, m.TID)
-	case cm.OfREP:
-		v.answered(p, x, cm.AttrREP, m.TID)
+	if m.Of == cm.OfREQ || m.Of == cm.OfREP {
+		v.answered(p, x, subject(m.Of), m.TID)
 	}
 	if m.Of != cm.OfOther {
 		v.transaction(x, m.TID, x.req.TID)
@@ -273,7 +265,7 @@ func (v *Verifier) datagramRequest(p *packet, m *cm.SIDRREQ) {
 	switch {
 	case q == nil:
 		v.cm.ask(k, &query{m, now, p.frame})
-	case q != nil && q.contents != now:
+	case q.contents != now:
 		v.find(cmRepeat, []Frame{q.frame}, "The SIDR_REQ comes again with other contents.")
 	}
 }
