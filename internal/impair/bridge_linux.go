@@ -46,18 +46,16 @@ func Run(ctx context.Context, c Config) (Report, error) {
 			return Report{}, err
 		}
 	}
-	// The deferred functions run in reverse order: this goroutine has ended before br.wake is closed.
-	stopped := make(chan struct{})
-	waker := make(chan struct{})
-	go func() {
-		defer close(waker)
-		select {
-		case <-ctx.Done():
-			unix.Write(br.wake, binary.NativeEndian.AppendUint64(nil, 1))
-		case <-stopped:
+	waked := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		unix.Write(br.wake, binary.NativeEndian.AppendUint64(nil, 1))
+		close(waked)
+	})
+	defer func() {
+		if !stop() {
+			<-waked // the deferred functions run in reverse order: br.wake is still open
 		}
 	}()
-	defer func() { close(stopped); <-waker }()
 	if c.Ready != nil {
 		c.Ready()
 	}
