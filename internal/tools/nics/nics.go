@@ -251,11 +251,11 @@ func writeProcesses(w io.Writer, list []Process) error {
 // cells returns the columns of a process's activity.
 func (d *Does) cells(rates bool) []string {
 	if d == nil {
-		cells := []string{"-", "-", "-", "-"}
+		n := 5
 		if rates {
-			cells = append(cells, "-", "-")
+			n += 2
 		}
-		return append(cells, "-")
+		return slices.Repeat([]string{"-"}, n)
 	}
 	cells := []string{strconv.Itoa(d.QueuePairs), strconv.Itoa(d.Connections), strconv.FormatUint(d.TxPackets, 10), strconv.FormatUint(d.RxPackets, 10)}
 	if rates {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce"
+	"github.com/goroce/roce/internal/tools/objects"
 )
 
 // Script is the input of a fuzzer: its bytes choose what a hostile peer does.
@@ -65,20 +66,20 @@ type Area struct {
 type Peer struct {
 	Conn *roce.Conn
 	MR   *roce.MR // of 128 KiB, which the victim may read and write
-	pd   *roce.PD
+	made *objects.Set
 }
 
 // Connect connects a hostile peer to addr. It sends private data, and posts receives of 4096 bytes before.
 func Connect(t testing.TB, d *roce.Device, addr string, receives int, private func(*roce.MR) []byte) (*Peer, error) {
 	t.Helper()
-	p := &Peer{pd: d.AllocPD()}
-	var err error
-	if p.MR, err = p.pd.RegMR(make([]byte, 128<<10), roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead|roce.RemoteAtomic); err != nil {
+	p := &Peer{made: objects.New(d)}
+	p.MR = p.made.MR(128<<10, roce.LocalWrite|roce.RemoteWrite|roce.RemoteRead|roce.RemoteAtomic)
+	if err := p.made.Err(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p.Conn, err = d.Dial(ctx, addr, roce.DialConfig{PD: p.pd, Param: roce.ConnParam{PrivateData: private(p.MR)},
+	conn, err := p.made.Conn(d.Dial(ctx, addr, roce.DialConfig{PD: p.made.PD, Param: roce.ConnParam{PrivateData: private(p.MR)},
 		QPConfig: roce.QPConfig{Caps: roce.Caps{MaxSendWR: 512, MaxRecvWR: 512, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 256}},
 		Setup: func(q *roce.QP) error {
 			for range receives {
@@ -87,22 +88,16 @@ func Connect(t testing.TB, d *roce.Device, addr string, receives int, private fu
 				}
 			}
 			return nil
-		}})
+		}}))
 	if err != nil {
-		p.Close()
 		return nil, err
 	}
+	p.Conn = conn
 	return p, nil
 }
 
 // Close closes everything.
-func (p *Peer) Close() {
-	if p.Conn != nil {
-		p.Conn.Close()
-	}
-	p.MR.Close()
-	p.pd.Close()
-}
+func (p *Peer) Close() { p.made.Close() }
 
 // Post posts a work request that the script chooses: any operation, to any address in or near one of the areas,
 // with immediate data. It polls and drops completions.

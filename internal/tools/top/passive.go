@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -164,11 +165,8 @@ func NewCapture(stop context.Context, title string, in io.Reader, interval time.
 func (c *Capture) Sample(ctx context.Context) (Sample, error) {
 	select {
 	case s, ok := <-c.samples:
-		if !ok && c.failed == nil {
-			return s, io.EOF
-		}
 		if !ok {
-			return s, c.failed
+			return s, cmp.Or(c.failed, io.EOF)
 		}
 		return s, nil
 	case <-ctx.Done():
