@@ -55,20 +55,17 @@ func (d *Device) closeTaps() (err error) {
 // Open opens the NIC on the interface of --dev, or else on the one that has the address near or leads to far. Traces,
 // counters and notes go to log.
 func (f *Flags) Open(near, far netip.Addr, log io.Writer) (*Device, error) {
-	c, err := f.config()
-	if err != nil {
-		return nil, err
-	}
 	if a := f.socketAddr(near, far); a.IsValid() {
-		return f.openAddr(a, c, log)
+		return f.openAddr(a, f.config(), log)
 	}
 	name := f.Dev
 	if name == "" {
+		var err error
 		if name, err = findInterface(near, far); err != nil {
 			return nil, err
 		}
 	}
-	return f.openInterface(name, c, log)
+	return f.openInterface(name, f.config(), log)
 }
 
 func (f *Flags) openAddr(a netip.Addr, c roce.InterfaceConfig, log io.Writer) (*Device, error) {
@@ -99,15 +96,12 @@ func (f *Flags) openInterface(name string, c roce.InterfaceConfig, log io.Writer
 func (f *Flags) OpenPair(a, b netip.Addr, log io.Writer) (near, far *Device, err error) {
 	hub := mem.NewHub(mem.Config{})
 	far = new(Device)
-	cc, err := f.congestion()
-	if err != nil {
-		return nil, nil, err
-	}
-	if far.Device, err = hubdev.Open(hub, b, roce.Config{Options: roce.Options{Congestion: cc, Recovery: f.recovery()}}, nil); err != nil {
+	own := f.options()
+	if far.Device, err = hubdev.Open(hub, b, roce.Config{Options: roce.Options{Congestion: own.Congestion, Recovery: own.Recovery}}, nil); err != nil {
 		return nil, nil, adviseSpeed(err)
 	}
 	near = f.device(log)
-	near.Device, err = hubdev.Open(hub, a, roce.Config{Options: f.options(cc)}, f.wrap(near, log))
+	near.Device, err = hubdev.Open(hub, a, roce.Config{Options: own}, f.wrap(near, log))
 	if near, err = near.opened(err); err != nil {
 		far.Close()
 		return nil, nil, err

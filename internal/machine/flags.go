@@ -164,23 +164,20 @@ func ParseZeroCopy(link, value string) (xdp.ZeroCopy, error) {
 	return z, nil
 }
 
-// options returns the options of any device.
-func (f *Flags) options(cc *roce.DCQCN) roce.Options {
+// options returns the options of any device. The flags are valid.
+func (f *Flags) options() roce.Options {
+	cc, _ := f.congestion()
 	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc, Recovery: f.recovery()}
 }
 
-// config returns the configuration of a device on an interface or address.
-func (f *Flags) config() (roce.InterfaceConfig, error) {
-	cc, err := f.congestion()
-	if err != nil {
-		return roce.InterfaceConfig{}, err
-	}
-	c := roce.InterfaceConfig{Driver: f.Link, Queues: f.Queues, Options: f.options(cc)}
-	c.XDP.ZeroCopy, _ = ParseZeroCopy(f.Link, f.ZeroCopy) // Validate returns its error
+// config returns the configuration of a device on an interface or address. The flags are valid.
+func (f *Flags) config() roce.InterfaceConfig {
+	c := roce.InterfaceConfig{Driver: f.Link, Queues: f.Queues, Options: f.options()}
+	c.XDP.ZeroCopy, _ = ParseZeroCopy(f.Link, f.ZeroCopy)
 	if f.InPlace > 0 {
 		c.XDP.Memory, c.XDP.InPlace = f.InPlace<<20, 1
 	}
-	return c, nil
+	return c
 }
 
 // FlagError adds the permitted values of a flag to an error for which pflag only names a function of package

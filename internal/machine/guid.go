@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"os"
+	"slices"
 	"sync"
 
 	crand "crypto/rand"
@@ -23,11 +24,9 @@ func macGUID(mac frame.MAC) uint64 {
 // hostGUID returns the node GUID of a device without an Ethernet address. It is the same in all
 // processes of a boot and network namespace of this host, and marked as not globally unique.
 func hostGUID(at string) uint64 {
-	h := sha256.New()
-	h.Write(host())
-	h.Write([]byte(at))
+	h := sha256.Sum256(slices.Concat(host(), []byte(at)))
 	const universal = 2 << 56
-	return binary.BigEndian.Uint64(h.Sum(nil))&^universal | 1 // never 0
+	return binary.BigEndian.Uint64(h[:])&^universal | 1 // never 0
 }
 
 // host returns a value that is unique to this boot of the host and this network namespace, or a random number if the

@@ -198,10 +198,7 @@ func (m *Machine) Open(name string, change func(*roce.InterfaceConfig)) (*Device
 	if err != nil {
 		return nil, err
 	}
-	c, err := m.flags.config()
-	if err != nil {
-		return nil, err
-	}
+	c := m.flags.config()
 	c.GUID = info.GUID
 	if change != nil {
 		change(&c)
