@@ -34,8 +34,6 @@ type wordState struct {
 // maxWords bounds the words, and the keys of WRITEs, that are remembered.
 const maxWords = 1 << 14
 
-func (w *words) init() { w.m, w.writes = map[word]*wordState{}, map[memory]int{} }
-
 // atomicResponse judges the answer to an atomic.
 func (h *half) atomicResponse(p *packet, r *request) {
 	f := &p.Frame

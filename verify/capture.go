@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"strings"
 
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/link/pcap"
@@ -16,35 +17,33 @@ import (
 // Files judges captures together: their packets are merged by time. A file named "-" is standard input. If a file is damaged,
 // the error says where, and the report is about the packets before the damage.
 func Files(ctx context.Context, names []string, cfg Config) (*Report, error) {
-	var streams []stream
+	var sources []*source
 	for _, name := range names {
-		streams = append(streams, func(f func(*pcap.Record) error) (uint64, error) { return dissect.FileRecords(ctx, name, f) })
+		sources = append(sources, &source{read: func(f func(*pcap.Record) error) (uint64, error) { return dissect.FileRecords(ctx, name, f) }})
 	}
-	return judge(names, streams, cfg)
+	return judge(names, sources, cfg)
 }
 
 // Read judges one capture.
 func Read(in io.Reader, cfg Config) (*Report, error) {
-	return judge([]string{""}, []stream{func(f func(*pcap.Record) error) (uint64, error) { return dissect.Records(in, f) }}, cfg)
+	return judge([]string{""}, []*source{{read: func(f func(*pcap.Record) error) (uint64, error) { return dissect.Records(in, f) }}}, cfg)
 }
 
-// stream calls f with each record of a capture. It returns how many packets the capture has lost, as far as the file says so.
-type stream func(f func(*pcap.Record) error) (lost uint64, err error)
-
-// errStop ends a stream early.
+// errStop ends a source early.
 var errStop = errors.New("stop")
 
-// source is a stream with its result.
+// source is a capture.
 type source struct {
-	stream stream
-	lost   uint64
-	err    error
+	// read calls f with each record. It returns how many packets the capture has lost, as far as the file says so.
+	read func(f func(*pcap.Record) error) (lost uint64, err error)
+	lost uint64 // the results of read
+	err  error
 }
 
-// records returns an iterator over the records of the stream. A record is valid until the next one.
+// records returns an iterator over the records of the source. A record is valid until the next one.
 func (s *source) records() iter.Seq[*pcap.Record] {
 	return func(yield func(*pcap.Record) bool) {
-		s.lost, s.err = s.stream(func(rec *pcap.Record) error {
+		s.lost, s.err = s.read(func(rec *pcap.Record) error {
 			if !yield(rec) {
 				return errStop
 			}
@@ -56,17 +55,13 @@ func (s *source) records() iter.Seq[*pcap.Record] {
 	}
 }
 
-// judge merges the streams by time and returns the report about them. names are those of the files.
-func judge(names []string, streams []stream, cfg Config) (*Report, error) {
+// judge merges the sources by time and returns the report about them. names are those of the files.
+func judge(names []string, sources []*source, cfg Config) (*Report, error) {
 	v, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	v.report.Files = names
-	sources := make([]*source, len(streams))
-	for i, s := range streams {
-		sources[i] = &source{stream: s}
-	}
 	if len(sources) == 1 {
 		for rec := range sources[0].records() {
 			v.Add(0, rec)
@@ -136,13 +131,11 @@ func Capture(t T, file string) *Report {
 
 // String describes the finding on a line.
 func (f *Finding) String() string {
-	frames := ""
-	for i, n := range f.Frames {
-		if i > 0 {
-			frames += ", "
-		}
-		frames += n.String()
+	var list []string
+	for _, n := range f.Frames {
+		list = append(list, n.String())
 	}
+	frames := strings.Join(list, ", ")
 	s := fmt.Sprintf("%s %s (IBTA %s), frame %s, %s: %s", f.Severity, f.Rule, f.Section, frames, f.Flow, f.Sentence)
 	if f.Section == noSection {
 		s = fmt.Sprintf("%s %s, frame %s, %s: %s", f.Severity, f.Rule, cmp.Or(frames, "-"), f.Flow, f.Sentence)

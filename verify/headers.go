@@ -86,12 +86,12 @@ func (v *Verifier) flags(p *packet) {
 	}
 }
 
-// reservedExtended returns the name of the first extended header in which reserved bits are set. found is false if there is none. It
-// does not check packets with an RDETH or DCETH.
-func reservedExtended(f *frame.Packet) (name string, found bool) {
+// reservedExtended returns the name of the first extended header in which reserved bits are set, "" if there is none. It does not check
+// packets with an RDETH or DCETH.
+func reservedExtended(f *frame.Packet) string {
 	d, h := f.Data, f.Info.Headers
 	if h&(bth.HasRDETH|bth.HasDCETH) != 0 {
-		return "", false
+		return ""
 	}
 	at := bth.BTHLen
 	for _, r := range []struct {
@@ -110,11 +110,11 @@ func reservedExtended(f *frame.Packet) (name string, found bool) {
 			continue
 		}
 		if d[at+r.offset]&r.mask != 0 {
-			return r.name, true
+			return r.name
 		}
 		at += r.length
 	}
-	return "", false
+	return ""
 }
 
 func (v *Verifier) reserved(p *packet) {
@@ -125,7 +125,7 @@ func (v *Verifier) reserved(p *packet) {
 	if f.Data[4] != 0 || f.Data[8]&0x7F != 0 {
 		v.find(headerReserved, nil, "Bits of the BTH that are reserved, FECN or BECN are set: bytes 4 and 8 are %#02x and %#02x.", f.Data[4], f.Data[8])
 	}
-	if name, found := reservedExtended(f); found {
+	if name := reservedExtended(f); name != "" {
 		v.find(headerExtended, nil, "Reserved bits of the %s are set.", name)
 	}
 	if p.Cut {

@@ -53,14 +53,11 @@ type samples struct {
 // maxSamples bounds the times of one kind that are kept.
 const maxSamples = 1 << 15
 
-func (l *latencies) add(k LatencyKind, d time.Duration) {
-	if *l == nil {
-		*l = latencies{}
-	}
-	s := (*l)[k]
+func (l latencies) add(k LatencyKind, d time.Duration) {
+	s := l[k]
 	if s == nil {
 		s = &samples{step: 1, least: d, most: d}
-		(*l)[k] = s
+		l[k] = s
 	}
 	s.least, s.most = min(s.least, d), max(s.most, d)
 	if s.count%s.step == 0 {

@@ -100,7 +100,8 @@ var ErrContradiction = errors.New("verify: a capture cannot be complete and have
 // New returns a Verifier. The error is an [UnknownRuleError] or [ErrContradiction].
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
-		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}, unpaired: map[psnBlock][]*half{}}
+		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}, unpaired: map[psnBlock][]*half{},
+		words: words{map[word]*wordState{}, map[memory]int{}}, times: latencies{}}
 	for _, id := range slices.Concat(cfg.Rules, cfg.Ignore) {
 		if byID[id] == nil {
 			return nil, &UnknownRuleError{id}
@@ -121,7 +122,6 @@ func New(cfg Config) (*Verifier, error) {
 	v.report.Findings, v.report.Halves = []Finding{}, []*Half{} // lists in JSON, too
 	v.report.strict, v.report.skipped = cfg.Strict, v.skip
 	v.cm.init()
-	v.words.init()
 	v.cnps.init()
 	v.initCounters()
 	return v, nil
