@@ -5,6 +5,8 @@ package capcheck
 import (
 	"cmp"
 	"context"
+	"iter"
+	"maps"
 	"slices"
 
 	"github.com/goroce/roce/bth"
@@ -149,13 +151,9 @@ type flowKey struct {
 	ifindex  int
 }
 
-// Each calls f with every flow so far, in no particular order. The counts of a flow are up to date, except for Missing,
+// Each returns an iterator over the flows so far, in no particular order. The counts of a flow are up to date, except for Missing,
 // which [Report.Done] sets.
-func (r *Report) Each(f func(*Flow)) {
-	for _, flow := range r.flows {
-		f(flow)
-	}
-}
+func (r *Report) Each() iter.Seq[*Flow] { return maps.Values(r.flows) }
 
 // flow returns the flow of a packet, nil if there are too many.
 func (r *Report) flow(p *dissect.Packet) *Flow {

@@ -139,7 +139,7 @@ func (c *Card) writeFailures(w io.Writer) {
 		if s.Status == Fail && len(s.Why) > 0 {
 			head()
 			fmt.Fprintf(w, "  %s: %s\n", s.Name, strings.Join(s.Why, "; "))
-			fmt.Fprint(w, indent(s.Ladder, "    "))
+			indent(w, s.Ladder)
 		}
 		listed := map[verify.RuleID]int{}
 		for i := range s.Findings {
@@ -152,9 +152,7 @@ func (c *Card) writeFailures(w io.Writer) {
 				continue
 			}
 			fmt.Fprintf(w, "  %s: %s\n", s.Name, f)
-			if f.Ladder != "" {
-				fmt.Fprint(w, indent(f.Ladder, "    "))
-			}
+			indent(w, f.Ladder)
 		}
 		for _, r := range verify.Rules() {
 			if n := listed[r.ID] - maxListed; n > 0 {
@@ -163,7 +161,7 @@ func (c *Card) writeFailures(w io.Writer) {
 		}
 		if s.Script != "" && s.Status == Fail {
 			head()
-			fmt.Fprint(w, indent(s.Script+"\n", "    "))
+			indent(w, s.Script)
 		}
 	}
 }
@@ -182,12 +180,11 @@ func (f *Finding) String() string {
 	return fmt.Sprintf("%s %s (IBTA %s), frame %s: %s", f.Severity, f.Rule, f.Section, strings.Join(frames, ", "), f.Sentence)
 }
 
-func indent(text, by string) string {
-	var b strings.Builder
+// indent prints the lines of a text, indented.
+func indent(w io.Writer, text string) {
 	for line := range strings.Lines(text) {
-		b.WriteString(by + strings.TrimRight(line, " \n") + "\n")
+		fmt.Fprintf(w, "    %s\n", strings.TrimRight(line, " \n"))
 	}
-	return b.String()
 }
 
 // writeRules prints the rules by their results: each rule that was broken, the number of rules that were kept, and the rules that were not judged.
@@ -195,26 +192,22 @@ func (c *Card) writeRules(w io.Writer) {
 	fmt.Fprintf(w, "\nRules\n")
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	kept := 0
-	for i := range c.Rules {
-		r := &c.Rules[i]
-		switch {
-		case r.Status == Fail || r.Status == Warn:
-			fmt.Fprintf(tw, "  %s\t%s\tbroken %s in %s: %s\n", marks[r.Status], r.ID, plural(r.Broken, "time"), strings.Join(r.Steps, ", "), r.Sentence)
-		case r.Status == Pass:
-			kept++
-		}
-	}
-	fmt.Fprintf(tw, "  %s\t%s kept\n", marks[Pass], plural(kept, "rule"))
 	byWhy := map[string][]string{}
 	var whys []string
 	for i := range c.Rules {
-		if r := &c.Rules[i]; r.Status == Unknown {
+		switch r := &c.Rules[i]; r.Status {
+		case Fail, Warn:
+			fmt.Fprintf(tw, "  %s\t%s\tbroken %s in %s: %s\n", marks[r.Status], r.ID, plural(r.Broken, "time"), strings.Join(r.Steps, ", "), r.Sentence)
+		case Pass:
+			kept++
+		case Unknown:
 			if byWhy[r.Why] == nil {
 				whys = append(whys, r.Why)
 			}
 			byWhy[r.Why] = append(byWhy[r.Why], string(r.ID))
 		}
 	}
+	fmt.Fprintf(tw, "  %s\t%s kept\n", marks[Pass], plural(kept, "rule"))
 	tw.Flush()
 	for _, why := range whys {
 		fmt.Fprintf(w, "  %s  not judged, %s: %s\n", marks[Unknown], why, strings.Join(byWhy[why], ", "))

@@ -41,8 +41,7 @@ func Accept(ctx context.Context, addr string, listening func(netip.AddrPort)) (*
 		return nil, err
 	}
 	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
 	listening(l.Addr().(*net.TCPAddr).AddrPort())
 	tcp, err := l.Accept()
 	if err != nil {
@@ -89,6 +88,14 @@ func (c *Conn) Close() error {
 func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
+	}
+	return err
+}
+
+// HungUp explains an error of reading from a connection: io.EOF means that the peer has hung up.
+func HungUp(err error) error {
+	if err == io.EOF {
+		return fmt.Errorf("%w: the peer hung up; its own output says why", err)
 	}
 	return err
 }

@@ -44,14 +44,10 @@ type terms struct {
 // swap sends mine to the peer and receives theirs. The client sends first.
 func (s *session) swap(what string, mine, theirs []byte) error {
 	return oob.InOrder(!s.server, func() error { return s.send(what, mine) }, func() error {
-		_, err := io.ReadFull(s, theirs)
-		switch err {
-		case nil:
-			return nil
-		case io.EOF:
-			return fmt.Errorf("perftest: receive the peer's %s: %w: the peer hung up; its own output says why", what, err)
+		if _, err := io.ReadFull(s, theirs); err != nil {
+			return fmt.Errorf("perftest: receive the peer's %s: %w", what, oob.HungUp(err))
 		}
-		return fmt.Errorf("perftest: receive the peer's %s: %w", what, err)
+		return nil
 	})
 }
 

@@ -53,11 +53,8 @@ func exchange(c io.ReadWriter, client bool, local []Addr, ready func(remote []Ad
 
 // exchangeError names the step that failed. It returns nil if err is nil.
 func exchangeError(step string, err error) error {
-	switch err {
-	case nil:
+	if err == nil {
 		return nil
-	case io.EOF:
-		return fmt.Errorf("pingpong: %s: %w: the peer hung up; its own output says why", step, err)
 	}
-	return fmt.Errorf("pingpong: %s: %w", step, err)
+	return fmt.Errorf("pingpong: %s: %w", step, oob.HungUp(err))
 }

@@ -62,17 +62,17 @@ func (p *Passive) Sample(context.Context) (Sample, error) {
 func (p *Passive) sample(at time.Time) Sample {
 	s := Sample{Time: at}
 	now := map[string]Counts{}
-	p.report.Each(func(f *capcheck.Flow) {
+	for f := range p.report.Each() {
 		peer := f.Peer()
 		if peer != nil && peer.Before(f) {
-			return // the row of its peer includes it
+			continue // the row of its peer includes it
 		}
 		c := connection(f, peer)
 		before, seen := p.before[c.Key]
 		c.State = stateOf(&c, &before, seen)
 		now[c.Key] = c.Counts
 		s.Connections = append(s.Connections, c)
-	})
+	}
 	p.before = now
 	if n := p.report.ICRCBad; n > 0 {
 		s.note("%d packets have a wrong ICRC; they are not counted", n)
