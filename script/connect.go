@@ -18,7 +18,6 @@ type connection struct {
 	tr       bth.Transport
 	made     bool
 	cm       bool
-	passive  bool
 	over     bool // DREQ or REJ has been exchanged
 	local    cm.CommID
 	remote   cm.CommID
@@ -98,7 +97,6 @@ func connectFits(a *arg, v uint64) error {
 func (s *Session) settings(c *connectStep) error {
 	s.own, s.first, s.theirs = s.qpnFromTime(), 0x000100, 0x000800
 	x := &s.conn
-	x.passive = c.passive
 	x.port, x.reads, x.depth, x.retry, x.rnr, x.timeout, x.mtu = defaultPort, 16, 16, 7, 7, 18, bth.MTU1024
 	if m, ok := bth.PathMTU(s.wire.Port.Info().MTU); ok {
 		x.mtu = min(x.mtu, m)

@@ -11,7 +11,6 @@ import (
 type packet struct {
 	body     []byte // BTH to pad
 	op       bth.Opcode
-	psn      bth.PSN
 	mad      bool
 	noICRC   bool // the wire appends no ICRC
 	badICRC  bool
@@ -160,6 +159,6 @@ func (d *draft) build() (*packet, error) {
 	if d.cutSet {
 		b = b[:min(d.cut, len(b))]
 	}
-	d.body, d.psn = b, f.BTH.PSN
+	d.body = b
 	return &d.packet, nil
 }

@@ -140,7 +140,6 @@ type kind struct {
 	ofAck    bool         // low and high count
 	any      bool         // any packet
 	mad      string       // name of a message of the connection manager, if it is one
-	cnp      bool
 	syndrome bth.Syndrome // the syndrome that send uses
 }
 
@@ -175,7 +174,7 @@ func kindOf(name string, tr bth.Transport) (k kind, ok bool) {
 	case "ANY":
 		return kind{any: true}, true
 	case "CNP":
-		return kind{op: bth.CNP, cnp: true}, true
+		return kind{op: bth.CNP}, true
 	}
 	if number, ok := strings.CutPrefix(name, "op:"); ok {
 		v, err := strconv.ParseUint(number, 0, 8)

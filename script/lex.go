@@ -62,7 +62,6 @@ type line struct {
 	text    string // without the comment, and without blanks at both ends
 	tokens  []token
 	comment string // the text after #
-	indent  bool   // it begins with a blank
 }
 
 // lexLine splits a line into words.
@@ -81,7 +80,6 @@ func lexLine(file string, number int, text string) (l line, err error) {
 			return l, errAt(Pos{file, number, i + 1}, "the control character %U is no text", c)
 		}
 	}
-	l.indent = strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t")
 	end := len(text)
 	for i := 0; i < len(text); {
 		switch c := text[i]; {

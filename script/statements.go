@@ -260,8 +260,7 @@ type pattern struct {
 
 // expectStep waits for packets.
 type expectStep struct {
-	patterns   []pattern // one, or all of an "any order" block
-	anyOrder   bool
+	patterns   []pattern     // one, or all of an "any order" block
 	nothing    time.Duration // no packet may come for this time
 	noMessage  bool          // with nothing: only messages of the connection manager are forbidden
 	within     time.Duration // how long to wait; 0: Options.Timeout
@@ -343,7 +342,6 @@ func (p *parser) modifiers(s *expectStep, t []token) (err error) {
 
 // anyOrder parses an "any order" block.
 func (p *parser) anyOrder(open *line, t []token, s *expectStep) (action, error) {
-	s.anyOrder = true
 	rest := t[3:]
 	if len(rest) == 0 || rest[len(rest)-1].text != "{" {
 		return nil, errAt(t[1].pos, "want expect any order {")
@@ -400,10 +398,10 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 		f := fieldOf(w.text)
 		switch negated := strings.TrimPrefix(w.text, "!"); {
 		case !w.assign && mad == "" && f != nil && f.flag:
-			pt.matches = append(pt.matches, match{key: w.text, pos: w.pos, present: true})
+			pt.matches = append(pt.matches, match{key: w.text, present: true})
 			continue
 		case !w.assign && mad == "" && negated != w.text && fieldOf(negated) != nil && fieldOf(negated).flag:
-			pt.matches = append(pt.matches, match{key: negated, pos: w.pos, absent: true})
+			pt.matches = append(pt.matches, match{key: negated, absent: true})
 			continue
 		case !w.assign:
 			return pt, t[i:], nil
@@ -426,7 +424,7 @@ func (p *parser) pattern(l *line, t []token) (pt pattern, rest []token, err erro
 				}
 				text = hex.EncodeToString(b) // digits in either case
 			}
-			pt.matches = append(pt.matches, match{key: w.key, pos: w.pos, low: expr{pos: w.at, terms: []term{{name: text}}}})
+			pt.matches = append(pt.matches, match{key: w.key, low: expr{pos: w.at, terms: []term{{name: text}}}})
 			continue
 		}
 		m, err := parseMatch(w)

@@ -99,7 +99,6 @@ var errVariable = errors.New("not a constant")
 // match is the condition for a field of a packet: any value, a number, a range, or any value but these.
 type match struct {
 	key     string
-	pos     Pos
 	any     bool
 	not     bool
 	low     expr
@@ -110,7 +109,7 @@ type match struct {
 
 // parseMatch parses a condition, like "*", "1", "+1..+4" or "!0".
 func parseMatch(t *token) (m match, err error) {
-	m.key, m.pos = t.key, t.pos
+	m.key = t.key
 	text, at := t.text, t.at
 	if text == "*" {
 		m.any = true

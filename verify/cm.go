@@ -26,7 +26,6 @@ type exchange struct {
 	rep      *cm.REP
 	ends     [2]bth.GID // active, passive
 	sent     map[sentKey]*sentMAD
-	live     bool        // there was an RTU
 	ended    bool        // there was a REJ, DREQ or DREP after the REP
 	again    bool        // the REQ came again after that
 	rejected [2]*sentMAD // the first REJ of the active end, and of the passive end

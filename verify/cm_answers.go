@@ -40,7 +40,6 @@ func (v *Verifier) ready(p *packet, m *cm.RTU) {
 	}
 	v.answered(p, x, cm.AttrREP, x.req.TID)
 	v.transaction(x, m.TID, x.req.TID)
-	x.live = true
 	if f := v.flowOf(x, 1); f != nil {
 		f.ready = true
 	}

@@ -24,7 +24,6 @@ type flow struct {
 	pkey  bth.PKey
 	port  uint16 // UDP source port
 	tries int    // to find peer
-	first Frame
 	name  string // what String returns, once it was asked for
 
 	migrated bool // a packet had M = 1
@@ -73,7 +72,7 @@ func (v *Verifier) flow(p *packet) *flow {
 			v.limit(LimitMany, "", p)
 			return nil
 		}
-		f = &flow{key: k, pkey: p.Frame.PKey(), port: p.Frame.SrcPort, first: p.frame}
+		f = &flow{key: k, pkey: p.Frame.PKey(), port: p.Frame.SrcPort}
 		v.flows[k] = f
 		v.list(f)
 	}
@@ -327,7 +326,7 @@ func (v *Verifier) connect(a, b bth.GID, qa, qb bth.QPN, mtu int, ofA, ofB *agre
 	}
 	for i, e := range made {
 		v.byQPN[e.key.qpn] = slices.DeleteFunc(v.byQPN[e.key.qpn], func(f *flow) bool { return f.key == e.key })
-		ends[i] = &flow{key: e.key, pkey: bth.DefaultPKey, first: p.frame, agreed: e.of, ready: !e.of.passive}
+		ends[i] = &flow{key: e.key, pkey: bth.DefaultPKey, agreed: e.of, ready: !e.of.passive}
 		v.flows[e.key] = ends[i]
 		v.list(ends[i])
 	}

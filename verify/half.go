@@ -16,7 +16,6 @@ type request struct {
 	flags     bth.OpcodeFlags
 	frame     Frame     // of the first transmission
 	again     Frame     // of the latest transmission
-	sent      time.Time // of the first transmission
 	resent    time.Time // of the latest transmission
 	id        uint16    // IPv4 identification of the latest transmission
 	place     bth.PSN   // PSN of the latest transmission: a READ may be repeated in part
@@ -26,7 +25,6 @@ type request struct {
 	va        uint64
 	key       bth.RKey
 	length    uint32 // RETH
-	size      int    // payload
 	operand   uint64 // swap or add
 	compare   uint64
 	ended     int // messages of the requester that end at or before it

@@ -244,8 +244,8 @@ func (h *half) fresh(p *packet) {
 // make returns the request of a packet. Its count of messages continues that of the request before.
 func (h *half) make(p *packet) *request {
 	f := &p.Frame
-	r := &request{psn: f.PSN(), last: f.PSN(), op: f.Op, flags: f.Info.Flags, frame: p.frame, again: p.frame, sent: p.Time, resent: p.Time,
-		id: ipID(p), place: f.PSN(), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), size: f.PayloadLen(), operand: f.Swap(), compare: f.Compare()}
+	r := &request{psn: f.PSN(), last: f.PSN(), op: f.Op, flags: f.Info.Flags, frame: p.frame, again: p.frame, resent: p.Time,
+		id: ipID(p), place: f.PSN(), times: 1, contents: contents(p), va: f.VA(), key: f.RKey(), length: f.DMALen(), operand: f.Swap(), compare: f.Compare()}
 	r.doubtful = h.floored && !h.floor.Less(r.psn)
 	r.part = r.flags&bth.Read != 0 && h.behindGap(r.psn)
 	r.ended = h.messagesTo(r.psn)

@@ -34,7 +34,6 @@ type judged struct {
 	packets  int
 	findings []Finding // about the peer
 	known    []*verify.Departure
-	own      int // how many findings are about packets of the tester
 	times    []Sample
 	watcher
 	from    netip.Addr    // source address of the peer's packets
@@ -84,8 +83,7 @@ func judge(records []pcap.Record, v view) (*judged, error) {
 	cfg.Found = func(f *verify.Finding) {
 		at := f.Frames[len(f.Frames)-1].Number
 		if at < 1 || at > len(records) || records[at-1].Direction != pcap.In {
-			j.own++
-			return
+			return // it is about a packet of the tester
 		}
 		g := Finding{Rule: f.Rule, Section: f.Section, Severity: f.Severity, Sentence: f.Sentence}
 		for _, n := range f.Frames {
