@@ -281,7 +281,7 @@ func (s *Session) dialCM() error {
 func (s *Session) beginManual(passive bool) error {
 	s.identify()
 	s.closers = append(s.closers, s.hangUp)
-	if passive && s.opts.Listening != nil {
+	if passive {
 		s.opts.Listening(netip.AddrPortFrom(s.conn.src, s.conn.port))
 	}
 	return nil
@@ -302,9 +302,7 @@ func (s *Session) identify() {
 func (s *Session) acceptCM() error {
 	c := &s.conn
 	s.identify()
-	if s.opts.Listening != nil {
-		s.opts.Listening(netip.AddrPortFrom(c.src, c.port))
-	}
+	s.opts.Listening(netip.AddrPortFrom(c.src, c.port))
 	h, err := s.takeREQ()
 	if err != nil {
 		return err

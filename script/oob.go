@@ -36,11 +36,7 @@ func (s *Session) connectTCP(c *connectStep) error {
 	var tcp *oob.Conn
 	var err error
 	if c.passive {
-		tcp, err = oob.Accept(ctx, addr, func(a netip.AddrPort) {
-			if s.opts.Listening != nil {
-				s.opts.Listening(a)
-			}
-		})
+		tcp, err = oob.Accept(ctx, addr, s.opts.Listening)
 	} else {
 		tcp, err = oob.Dial(ctx, addr)
 	}

@@ -76,6 +76,9 @@ func NewSession(ctx context.Context, w *Wire, o Options) *Session {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
 	}
+	if o.Listening == nil {
+		o.Listening = func(netip.AddrPort) {}
+	}
 	return &Session{ctx: ctx, wire: w, opts: o, begun: time.Now(), numbers: map[string]uint64{}, packets: map[string]*Heard{}, qkey: targetQKey, mtu: pathMTU, msn: 1}
 }
 
