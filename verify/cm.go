@@ -92,10 +92,6 @@ const (
 	maxMessages  = 64
 )
 
-func (m *managers) init() {
-	m.exchanges, m.sidr, m.last = map[commKey]*exchange{}, map[sidrKey]*query{}, map[sidrKey]uint64{}
-}
-
 // begin adds a new exchange under the ID of its active end. It removes an older exchange with the same ID.
 func (m *managers) begin(now mono.Time, x *exchange) {
 	k := x.key(0)

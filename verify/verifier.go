@@ -101,6 +101,7 @@ var ErrContradiction = errors.New("verify: a capture cannot be complete and have
 func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, skip: map[RuleID]bool{}, count: map[RuleID]int{}, known: map[string]int{},
 		flows: map[flowKey]*flow{}, byQPN: map[bth.QPN][]*flow{}, limits: map[limitKey]int{}, limited: map[LimitKind]int{}, unpaired: map[psnBlock][]*half{},
+		cm:    managers{exchanges: map[commKey]*exchange{}, sidr: map[sidrKey]*query{}, last: map[sidrKey]uint64{}},
 		words: words{map[word]*wordState{}, map[memory]int{}}, times: latencies{}}
 	for _, id := range slices.Concat(cfg.Rules, cfg.Ignore) {
 		if byID[id] == nil {
@@ -121,7 +122,7 @@ func New(cfg Config) (*Verifier, error) {
 	}
 	v.report.Findings, v.report.Halves = []Finding{}, []*Half{} // lists in JSON, too
 	v.report.strict, v.report.skipped = cfg.Strict, v.skip
-	v.cm.init()
+
 	v.cnps.init()
 	v.initCounters()
 	return v, nil
