@@ -140,12 +140,6 @@ func (f *Flags) congestion() (*roce.DCQCN, error) {
 	return &roce.DCQCN{LineRate: roce.Rate(v * float64(qp.Gbps))}, nil
 }
 
-// recovery returns the loss recovery of queue pairs. The name is valid.
-func (f *Flags) recovery() roce.Recovery {
-	r, _ := qp.ParseRecovery(f.Recovery)
-	return r
-}
-
 // AddZeroCopy adds --zero-copy, whose value [ParseZeroCopy] reads.
 func AddZeroCopy(s *pflag.FlagSet, value *string) {
 	s.StringVar(value, "zero-copy", xdp.ZeroCopyAuto.String(), "`WHEN` --link xdp uses zero copy: auto, if the card's driver has it and is trusted with it; on, also if it is not trusted; off")
@@ -167,7 +161,8 @@ func ParseZeroCopy(link, value string) (xdp.ZeroCopy, error) {
 // options returns the options of any device. The flags are valid.
 func (f *Flags) options() roce.Options {
 	cc, _ := f.congestion()
-	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc, Recovery: f.recovery()}
+	recovery, _ := qp.ParseRecovery(f.Recovery)
+	return roce.Options{Polled: f.Polled, Lazy: f.Lazy, Spin: f.Spin.time, SleepAtOnce: f.Spin.none, Congestion: cc, Recovery: recovery}
 }
 
 // config returns the configuration of a device on an interface or address. The flags are valid.

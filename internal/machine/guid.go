@@ -8,18 +8,7 @@ import (
 	"sync"
 
 	crand "crypto/rand"
-
-	"github.com/goroce/roce/bth/frame"
 )
-
-// macGUID returns the node GUID of an interface with an Ethernet address, like rxe, and 0 without an address.
-func macGUID(mac frame.MAC) uint64 {
-	if mac.IsZero() {
-		return 0
-	}
-	g := frame.DefaultGID(mac)
-	return binary.BigEndian.Uint64(g[8:])
-}
 
 // hostGUID returns the node GUID of a device without an Ethernet address. It is the same in all
 // processes of a boot and network namespace of this host, and marked as not globally unique.

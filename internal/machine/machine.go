@@ -6,7 +6,7 @@
 package machine
 
 import (
-	"cmp"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -253,7 +253,10 @@ func describe(at string) (Info, error) {
 	if len(ifi.HardwareAddr) == len(info.MAC) {
 		info.MAC = frame.MAC(ifi.HardwareAddr)
 	}
-	info.GUID = cmp.Or(macGUID(info.MAC), hostGUID(at))
+	info.GUID = hostGUID(at)
+	if gid := frame.DefaultGID(info.MAC); !info.MAC.IsZero() {
+		info.GUID = binary.BigEndian.Uint64(gid[8:]) // like rxe
+	}
 	info.Addrs, err = addrsOf(at)
 	return info, err
 }
