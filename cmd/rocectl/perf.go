@@ -57,7 +57,7 @@ it sleeps until a completion comes.
 	f.Uint16VarP(&port, "port", "p", perftest.DefaultPort, "TCP port of the exchange")
 	addPerfFlags(f, t, &cfg)
 	res := addJSONFlag(c)
-	res.addOutFlag(c)
+	f.StringVar(&res.file, "out", "", "also append the result to `FILE`, as one JSON object a line")
 	dev := addDeviceFlags(c)
 	f.BoolVar(&dev.Lazy, "lazy", true, "send posted messages together when no completion is left to poll (--lazy=false: send each at once)")
 	f.StringVarP(&dev.Dev, "ib-dev", "d", "", "the same as --dev")

@@ -25,11 +25,6 @@ func addJSONFlag(c *cobra.Command) *results {
 	return r
 }
 
-// addOutFlag adds --out to a command with results.
-func (r *results) addOutFlag(c *cobra.Command) {
-	c.Flags().StringVar(&r.file, "out", "", "also append the result to `FILE`, as one JSON object a line")
-}
-
 // begin prepares the output. The command calls it before it prints anything.
 func (r *results) begin(c *cobra.Command) {
 	r.out = c.OutOrStdout()
