@@ -67,7 +67,7 @@ var headerRules = []verify.RuleID{"ip-header", "ip-fragment", "ip-checksum", "ip
 
 // judge judges the packets of a step.
 func judge(records []pcap.Record, v view) (*judged, error) {
-	j := &judged{watcher: *newWatcher()}
+	j := &judged{watcher: watcher{situations: situations{}, cms: map[string]int{}, before: map[requestKey]bool{}}}
 	for p := range fromPeer(records) {
 		j.from = p.Frame.Src.Addr()
 		break

@@ -10,6 +10,7 @@ import (
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/perftest"
+	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/verify"
 )
 
@@ -51,7 +52,7 @@ func ownMTU(cfg *Config) (int, error) {
 
 // deviceMTU returns the path MTU of the tester's device.
 func deviceMTU(cfg *Config) (int, error) {
-	s, err := newStage(cfg.Open, nil, 0, false)
+	s, err := newStage(cfg.Open, fault.Config{}, false)
 	if err != nil {
 		return 0, err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/goroce/roce/bth"
 
 	"github.com/goroce/roce/internal/tools/dissect"
-	"github.com/goroce/roce/link/fault"
 )
 
 // servingPeer is a peer that runs [Serve].
@@ -321,12 +320,4 @@ func (s *stage) awaitRNR(ctx context.Context) error {
 	return s.rec.await(ctx, func(p *dissect.Packet) bool {
 		return p.Frame.Info.Headers&bth.HasAETH != 0 && p.Frame.Syndrome().Kind() == bth.KindRNR
 	})
-}
-
-// rulesOf returns the fault rules of a step, and their seed.
-func (st *step) rulesOf() (rules []fault.Rule, seed uint64) {
-	if st.file == nil {
-		return nil, 0
-	}
-	return aimed(st.file.FaultRules(), st.tester), st.file.Seed
 }

@@ -36,9 +36,10 @@ func plot(t Times) template.HTML {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="distribution of %s">`,
 		plotWidth, plotHeight, plotWidth, plotHeight, t.Kind)
 	for e := lo; e <= hi; e++ {
-		at := x(time.Duration(math.Pow(10, e)))
+		unit := time.Duration(math.Pow(10, e))
+		at := x(unit)
 		fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#ddd"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`,
-			at, plotTop, at, plotHeight-plotBottom, at, plotHeight-plotBottom+16, unit(e))
+			at, plotTop, at, plotHeight-plotBottom, at, plotHeight-plotBottom+16, unit)
 	}
 	for _, share := range []float64{0, 0.5, 1} {
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%.0f %%</text>`,
@@ -61,9 +62,4 @@ func plot(t Times) template.HTML {
 // decade returns the exponent of the power of ten below or above a time in nanoseconds.
 func decade(d time.Duration, to func(float64) float64) float64 {
 	return to(math.Log10(max(float64(d), 1)))
-}
-
-// unit names a power of ten nanoseconds.
-func unit(e float64) string {
-	return time.Duration(math.Pow(10, e)).String()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/goroce/roce/internal/impair"
 	"github.com/goroce/roce/internal/tools/dissect"
 	"github.com/goroce/roce/internal/tools/usage"
+	"github.com/goroce/roce/link/fault"
 	"github.com/goroce/roce/script"
 	"github.com/goroce/roce/verify"
 )
@@ -239,7 +240,7 @@ func Run(ctx context.Context, c Config) (*Card, error) {
 
 // ownDevice returns an error if the tester's device cannot be opened any more.
 func (r *runner) ownDevice() error {
-	s, err := newStage(r.cfg.Open, nil, 0, false)
+	s, err := newStage(r.cfg.Open, fault.Config{}, false)
 	if err != nil {
 		return &DeviceError{err}
 	}
@@ -288,8 +289,11 @@ func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
 			return res, res.fail(err)
 		}
 	}
-	rules, seed := st.rulesOf()
-	s, err := newStage(r.cfg.Open, rules, seed, st.marks && !st.tester)
+	var faults fault.Config
+	if st.file != nil {
+		faults = fault.Config{Seed: st.file.Seed, Rules: aimed(st.file.FaultRules(), st.tester)}
+	}
+	s, err := newStage(r.cfg.Open, faults, st.marks && !st.tester)
 	if err != nil {
 		res.Status, res.Why = Unknown, []string{err.Error()}
 		return res, &DeviceError{err}

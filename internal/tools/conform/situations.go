@@ -127,10 +127,6 @@ type requestKey struct {
 	psn bth.PSN
 }
 
-func newWatcher() *watcher {
-	return &watcher{situations: situations{}, cms: map[string]int{}, before: map[requestKey]bool{}}
-}
-
 // maxWatched bounds the requests of a step that are remembered.
 const maxWatched = 1 << 16
 

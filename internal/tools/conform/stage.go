@@ -35,7 +35,7 @@ type stage struct {
 }
 
 // newStage opens the device.
-func newStage(open Open, rules []fault.Rule, seed uint64, notify bool) (*stage, error) {
+func newStage(open Open, faults fault.Config, notify bool) (*stage, error) {
 	s := &stage{rec: newRecorder()}
 	var err error
 	s.dev, err = open(func(p link.Port) (link.Port, error) {
@@ -44,7 +44,7 @@ func newStage(open Open, rules []fault.Rule, seed uint64, notify bool) (*stage, 
 		if err != nil {
 			return nil, err
 		}
-		f, err := fault.Wrap(p, fault.Config{Seed: seed, Rules: rules})
+		f, err := fault.Wrap(p, faults)
 		s.faults = append(s.faults, f)
 		return f, err
 	}, notify)
