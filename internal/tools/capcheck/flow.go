@@ -124,10 +124,3 @@ func (f *Flow) response(p *dissect.Packet) {
 		f.NAKs[s.String()]++
 	}
 }
-
-func (f *Flow) finish() {
-	f.Missing += f.req.gaps.Missing()
-	if len(f.NAKs) == 0 {
-		f.NAKs = nil
-	}
-}

@@ -94,14 +94,6 @@ func (r *Report) Add(p *dissect.Packet) {
 		r.BadFrames = r.list(r.BadFrames, p.Num)
 		return
 	}
-	r.follow(p)
-}
-
-// maxFlows bounds the memory a hostile capture can take.
-const maxFlows = 1 << 16
-
-// follow adds a packet to its flow.
-func (r *Report) follow(p *dissect.Packet) {
 	if f := r.flow(p); f != nil {
 		f.add(p)
 		r.match(f, p)
@@ -109,6 +101,9 @@ func (r *Report) follow(p *dissect.Packet) {
 		r.Unfollowed++
 	}
 }
+
+// maxFlows bounds the memory a hostile capture can take.
+const maxFlows = 1 << 16
 
 // note counts super-packets and UDP checksums that are partial or wrong.
 func (r *Report) note(p *dissect.Packet) {
@@ -136,7 +131,7 @@ func (r *Report) list(frames []int, n int) []int {
 func (r *Report) Done() {
 	for _, f := range r.flows {
 		r.Flows = append(r.Flows, f)
-		f.finish()
+		f.Missing += f.req.gaps.Missing()
 	}
 	slices.SortFunc(r.Flows, func(a, b *Flow) int { return cmp.Compare(a.firstFrame, b.firstFrame) })
 }

@@ -2,6 +2,7 @@ package dissect
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/goroce/roce/internal/fifo"
 	"github.com/goroce/roce/link/pcap"
@@ -64,10 +65,7 @@ func (m *merger) next(f func(*pcap.Record) error) error {
 
 // before reports whether a comes before b: by the times, and by the order in the file if the times are equal.
 func before(a, b *pcap.Record) bool {
-	if c := a.Time.Compare(b.Time); c != 0 {
-		return c < 0
-	}
-	return a.Number < b.Number
+	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Number, b.Number)) < 0
 }
 
 // flush calls f with all remaining records.

@@ -59,7 +59,7 @@ func newDiagram(steps []Step) *diagram {
 	for _, s := range steps {
 		from, to := d.column(s.From), d.column(s.To)
 		// An arrow over several columns has room for a longer label.
-		spans := max(1, abs(to-from))
+		spans := max(1, to-from, from-to)
 		d.gap = max(d.gap, (utf8.RuneCountInString(s.Label)+len("<--  ---")+spans-1)/spans)
 	}
 	d.gap = min(d.gap, maxGap)
@@ -136,5 +136,3 @@ func put(line []rune, at int, text string) []rune {
 	}
 	return line
 }
-
-func abs(n int) int { return max(n, -n) }

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -54,9 +55,5 @@ func nodeName(d machine.Info) string { return "uverbs" + strings.TrimPrefix(d.Na
 // gidText returns the GID of an address as sysfs prints it.
 func gidText(a netip.Addr) string {
 	b := a.As16()
-	groups := make([]string, 8)
-	for i := range groups {
-		groups[i] = fmt.Sprintf("%02x%02x", b[2*i], b[2*i+1])
-	}
-	return strings.Join(groups, ":")
+	return devinfo.GUIDString(binary.BigEndian.Uint64(b[:8])) + ":" + devinfo.GUIDString(binary.BigEndian.Uint64(b[8:]))
 }

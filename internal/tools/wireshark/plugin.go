@@ -21,7 +21,8 @@ var code string
 // WritePlugin writes the plugin, a Lua file. version is the version of the tables. It appears in a comment.
 func WritePlugin(w io.Writer, version string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "-- RoCEv2 for Wireshark 4.0 and later. Made by \"rocectl pcap wireshark\", version %s.\n", oneLine(version))
+	version = strings.Join(strings.Fields(version), " ") // a line end would end the comment
+	fmt.Fprintf(&b, "-- RoCEv2 for Wireshark 4.0 and later. Made by \"rocectl pcap wireshark\", version %s.\n", version)
 	b.WriteString("-- Copy it to the folder of personal Lua plugins (Help, About, Folders), or: tshark -X lua_script:FILE\n\n")
 	fmt.Fprintf(&b, "local BTH_LEN, ICRC_LEN, MAX_PACKET = %d, %d, %d\n\n", bth.BTHLen, bth.ICRCLen, bth.MaxHeaderLen+bth.MTU4096.Bytes()+bth.ICRCLen)
 	writeValues(&b)
@@ -31,9 +32,6 @@ func WritePlugin(w io.Writer, version string) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
-
-// oneLine removes line ends from a text, because they would end the comment.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // writeValues writes the names of values, a table for each field with names.
 func writeValues(b *strings.Builder) {
