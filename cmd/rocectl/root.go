@@ -96,21 +96,17 @@ func newRoot() *cobra.Command {
 // strictHelp changes "help" so that a command that does not exist is a usage error. The help command of cobra prints
 // the help of the nearest command and succeeds.
 func strictHelp(root *cobra.Command) {
-	for _, c := range root.Commands() {
-		if c.Name() != "help" {
-			continue
+	help, _, _ := root.Find([]string{"help"})
+	help.Run, help.RunE = nil, func(_ *cobra.Command, args []string) error {
+		of, rest, err := root.Find(args)
+		if err == nil && len(rest) > 0 {
+			err = usage.Errorf("%s has no command %q", of.CommandPath(), rest[0])
 		}
-		c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
-			of, rest, err := root.Find(args)
-			if err == nil && len(rest) > 0 {
-				err = usage.Errorf("%s has no command %q", of.CommandPath(), rest[0])
-			}
-			if err != nil {
-				return err
-			}
-			of.InitDefaultHelpFlag()
-			return of.Help()
+		if err != nil {
+			return err
 		}
+		of.InitDefaultHelpFlag()
+		return of.Help()
 	}
 }
 
