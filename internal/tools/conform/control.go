@@ -152,12 +152,10 @@ type wire struct {
 func newWire(c io.ReadWriter) *wire { return &wire{bufio.NewReaderSize(c, maxLine), c} }
 
 // commandError says that a line is not a message. The connection is then closed.
-type commandError struct{ err error }
-
-func (e *commandError) Error() string { return e.err.Error() }
+type commandError struct{ error }
 
 // Unwrap returns the cause.
-func (e *commandError) Unwrap() error { return e.err }
+func (e *commandError) Unwrap() error { return e.error }
 
 var errLongLine = &commandError{fmt.Errorf("a message of more than %d bytes", maxLine)}
 

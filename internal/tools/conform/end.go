@@ -197,12 +197,12 @@ func (e *end) fill(seed uint64, at, size int) error {
 
 // sum returns a hash of memory.
 func (e *end) sum(at, size int) (string, error) {
-	if err := e.inside(at, size, 0, 1); err != nil {
+	b, err := e.read(at, size)
+	if err != nil {
 		return "", err
 	}
-	b, err := e.peekAt(at, size)
 	h := sha256.Sum256(b)
-	return hex.EncodeToString(h[:]), err
+	return hex.EncodeToString(h[:]), nil
 }
 
 // peek returns the contents of memory.
@@ -210,18 +210,15 @@ func (e *end) peek(at, size int) ([]byte, error) {
 	if size > maxPeek {
 		return nil, usage.Errorf("%d bytes: want at most %d", size, maxPeek)
 	}
-	if err := e.inside(at, size, 0, 1); err != nil {
-		return nil, err
-	}
-	return e.peekAt(at, size)
+	return e.read(at, size)
 }
 
-// peekAt copies memory, which peers may write at the same moment.
-func (e *end) peekAt(at, size int) ([]byte, error) {
-	b := make([]byte, size)
-	if size == 0 {
-		return b, nil
+// read copies memory, which peers may write at the same moment.
+func (e *end) read(at, size int) ([]byte, error) {
+	if err := e.inside(at, size, 0, 1); err != nil || size == 0 {
+		return nil, err
 	}
+	b := make([]byte, size)
 	_, err := e.mem.ReadAt(b, int64(at))
 	return b, err
 }
