@@ -20,7 +20,9 @@ func (a *application) client(ctx context.Context, info *ofi.Info, private string
 	if rejected := new(ofi.EQError); errors.As(err, &rejected) {
 		return fmt.Errorf("rejected: %q: %w", rejected.Data, err)
 	}
-	try.Do(err)
+	if err != nil {
+		return err // not try.Do: Catch would join err with itself
+	}
 	if event.Endpoint.Context() != a { // the argument of OpenEndpoint
 		return errors.New("the event is of another context")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -36,6 +37,16 @@ func TestRejected(t *testing.T) {
 	}
 	if !errors.Is(client, syscall.ECONNREFUSED) || !strings.Contains(client.Error(), `Rejected 'private data \"stranger\"'`) {
 		t.Errorf("client: %v", client)
+	}
+}
+
+// A client that waits in vain tells the reason once.
+func TestNoAnswer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := run(ctx, strings.Fields("127.0.0.6 7327"), io.Discard)
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("client: %v", err)
 	}
 }
 
