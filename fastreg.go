@@ -52,6 +52,13 @@ func (p *PD) allocFastReg(c FastRegConfig) (*FastMR, error) {
 	return &FastMR{postedRegion: postedRegion{region{dev: p.dev, mr: m}}}, nil
 }
 
+func (m *FastMR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
+}
+
 // Map assigns memory to the region for the next registration: the pieces in
 // sequence, at the address of the first byte (ib_map_mr_sg). It does not
 // change a current registration. A registration without a new Map has the

@@ -21,6 +21,13 @@ import (
 // that were mapped or posted last.
 type IndirectMR struct{ postedRegion }
 
+func (m *IndirectMR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
+}
+
 // Part is a part of a region: Length bytes from Offset.
 type Part struct {
 	MR     Region

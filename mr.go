@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"reflect"
 	"sync/atomic"
 	"syscall"
 
@@ -65,7 +64,7 @@ type Region interface {
 	SGE(off, n int) SGE // element of n bytes from offset off
 	Flushes() uint64    // number of FLUSHes that peers have executed on the region
 	Close() error       // deregisters it
-	base() *region
+	base() *region      // nil for a nil pointer
 }
 
 // region is the common part of regions of all kinds.
@@ -75,11 +74,10 @@ type region struct {
 	closed bool // guarded by the device
 }
 
-func (m *region) base() *region { return m }
-
-// baseOf returns the common part of a region of any kind, or nil for nil and for a nil pointer.
+// baseOf returns the common part of a region of any kind, or nil for nil and for a nil pointer. A program may embed a region
+// in a type of its own, so the region itself has to tell whether it is nil.
 func baseOf(r Region) *region {
-	if r == nil || reflect.ValueOf(r).IsNil() {
+	if r == nil {
 		return nil
 	}
 	return r.base()
@@ -98,6 +96,13 @@ type MR struct {
 type memory struct {
 	b       []byte
 	watched bool
+}
+
+func (m *MR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
 }
 
 // RegMR registers memory (ibv_reg_mr). The caller still owns buf; with
@@ -362,6 +367,13 @@ func (m *MR) WriteAt(p []byte, off int64) (n int, err error) {
 // discarded. Its scatter/gather elements, of any address and length, skip bytes of a message.
 // Its key gives peers no rights.
 type NullMR struct{ region }
+
+func (m *NullMR) base() *region {
+	if m == nil {
+		return nil
+	}
+	return &m.region
+}
 
 // AllocNullMR makes a null region (ibv_alloc_null_mr).
 func (p *PD) AllocNullMR() (*NullMR, error) {

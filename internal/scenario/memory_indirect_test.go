@@ -59,6 +59,30 @@ func TestIndirectList(t *testing.T) {
 	})
 }
 
+// named is a region in a type of the program.
+type named struct {
+	*roce.MR
+	name string
+}
+
+// TestIndirectEmbedded: a part may be a type that embeds a region. Without a region in it, it is refused like nil.
+func TestIndirectEmbedded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := newPair(t, 4096)
+		part := named{ok(b.pd.RegMR([]byte("text"), allRights))(t), "name"}
+		m := ok(b.pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: part, Length: 4}}}, allRights))(t)
+		check(t, a.qp.PostSend(at(a, roce.Read, m.RKey(), m.Addr(), 4)))
+		a.wait()
+		if string(a.buf[:4]) != "text" {
+			t.Errorf("read %q", a.buf[:4])
+		}
+		for _, none := range []roce.Region{named{}, &named{}, (*roce.NullMR)(nil)} {
+			_, err := b.pd.RegIndirect(roce.Layout{Parts: []roce.Part{{MR: none, Length: 4}}}, allRights)
+			wantErr(t, "no region", err, syscall.EINVAL)
+		}
+	})
+}
+
 // TestIndirectInterleaved: a column of a matrix, and two interleaved regions
 // (mlx5's test_mkey interleaved).
 func TestIndirectInterleaved(t *testing.T) {
