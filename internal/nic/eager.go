@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/cq"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/sched"
 	"github.com/goroce/roce/mono"
 )
@@ -123,7 +124,7 @@ func (s *Shard) spin(ctx context.Context, q *cq.CQ, done <-chan struct{}) spun {
 			return spinLeft
 		case now.Sub(begin) >= n.spin:
 			return spinVain
-		case polls%eagerPolls == 0 && (ctx.Err() != nil || isClosed(done) || n.Closing()):
+		case polls%eagerPolls == 0 && (ctx.Err() != nil || notify.Closed(done) || n.Closing()):
 			return spinLeft
 		}
 		last = now

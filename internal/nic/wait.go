@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/goroce/roce/errs"
+	"github.com/goroce/roce/internal/notify"
 	"github.com/goroce/roce/internal/sched"
 )
 
@@ -94,7 +95,7 @@ const portNap = time.Millisecond
 // some, or until Nudge ends the sleep.
 func (n *NIC) drive(ctx context.Context, done <-chan struct{}, ready func() bool) {
 	for n.Progress() {
-		if ready() || ctx.Err() != nil || isClosed(done) {
+		if ready() || ctx.Err() != nil || notify.Closed(done) {
 			return
 		}
 	}
@@ -111,7 +112,7 @@ func (n *NIC) drive(ctx context.Context, done <-chan struct{}, ready func() bool
 	if len(n.shards) > 1 && (nap < 0 || nap > portNap) {
 		nap = portNap
 	}
-	if isClosed(done) {
+	if notify.Closed(done) {
 		return
 	}
 	if ready() || s.waitAtPort(nap) {
@@ -149,17 +150,6 @@ func (n *NIC) linger(limit time.Duration) {
 			n.drive(ctx, nil, func() bool { return len(n.drained) > 0 })
 		}
 		<-n.driver
-	}
-}
-
-// isClosed reports whether a channel without values is closed. A nil channel is
-// not.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

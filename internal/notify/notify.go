@@ -17,7 +17,7 @@ func (c Chan) Notify() {
 	}
 }
 
-// Closed reports whether a channel is closed that never has a value.
+// Closed reports whether a channel is closed that never has a value. A nil channel is not.
 func Closed(done <-chan struct{}) bool {
 	select {
 	case <-done:

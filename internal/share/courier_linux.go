@@ -169,14 +169,7 @@ func (c *courier) run() {
 }
 
 // ended reports whether the Place is closed.
-func (c *courier) ended() bool {
-	select {
-	case <-c.place.done:
-		return true
-	default:
-		return false
-	}
-}
+func (c *courier) ended() bool { return notify.Closed(c.place.done) }
 
 // round tries to send waiting parcels, and reports whether some still wait.
 func (c *courier) round(o *outlet) (left bool) {
