@@ -231,7 +231,7 @@ func allCases() []testCase {
 	return slices.Concat(all, betweenCases(), conformCases())
 }
 
-// usual: a case that loses packets waits for timers.
+// usual returns more for a case that loses packets: it waits for timers.
 func (c testCase) usual() time.Duration {
 	switch {
 	case c.tested.peer != "":

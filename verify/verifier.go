@@ -122,7 +122,6 @@ func New(cfg Config) (*Verifier, error) {
 	}
 	v.report.Findings, v.report.Halves = []Finding{}, []*Half{} // lists in JSON, too
 	v.report.strict, v.report.skipped = cfg.Strict, v.skip
-
 	v.cnps.init()
 	v.initCounters()
 	return v, nil

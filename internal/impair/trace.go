@@ -102,8 +102,8 @@ func (t *Trace) verdict(b []byte, v *fault.Verdict) []byte {
 	return b
 }
 
-// left records a frame that leaves at an interface. of is the sequence number of its arrival. why names its faults, "" if there are none. late is the
-// time since the arrival.
+// left records a frame that leaves at an interface. of is the sequence number of its arrival. why names its faults, "" if there are
+// none. late is the time since the arrival.
 func (t *Trace) left(iface int, at time.Time, data []byte, of uint64, why string, late time.Duration) {
 	t.seq++
 	b := append(t.text[:0], "seq="...)

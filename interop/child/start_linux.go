@@ -19,7 +19,8 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start starts this program again, as [Pin] does, with variables added to its environment. An interrupt from the terminal reaches the parent only.
+// Start starts this program again, as [Pin] does, with variables added to its environment. An interrupt from the terminal reaches
+// the parent only.
 func Start(name string, ns netns.Netns, cores []int, env ...string) (*Process, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env...)

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/goroce/roce/bth"
-
 	"github.com/goroce/roce/link/pcap"
 )
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/goroce/roce"
 	"github.com/goroce/roce/bth"
-
 	"github.com/goroce/roce/internal/tools/dissect"
 )
 

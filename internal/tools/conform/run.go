@@ -279,7 +279,6 @@ func (r *runner) step(ctx context.Context, st *step) (*StepResult, error) {
 	if st.script != nil {
 		return res, r.script(ctx, st, res)
 	}
-
 	ctx, stop := context.WithTimeoutCause(ctx, r.cfg.Limit, &LimitError{r.cfg.Limit})
 	defer stop()
 	var before map[string]uint64

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/goroce/roce/bth"
-
 	"github.com/goroce/roce/link/pcap"
 	"github.com/goroce/roce/script"
 	"github.com/goroce/roce/script/library"
