@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -77,7 +78,12 @@ func serve[C any](accept func() (C, error), handle func(C)) {
 type resting struct{ idle usage }
 
 // Rest returns an error if the peer uses more resources than before its first connection.
-func (r *resting) Rest(child.None, *child.None) error { return r.idle.grown() }
+func (r *resting) Rest(child.None, *child.None) error {
+	if err := r.idle.grown(); err != nil {
+		return fmt.Errorf("its connections are over: %w", err)
+	}
+	return nil
+}
 
 // echo sends messages back.
 func echo(ctx context.Context, c *message.Conn) {
