@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func oneThread(t *testing.T) {
@@ -91,6 +92,35 @@ func TestLetRunTogether(t *testing.T) {
 		wg.Wait()
 		runtime.GOMAXPROCS(before)
 	}
+}
+
+// TestLetRunOften: a goroutine that calls Gosched continues after each LetRun of another one, however soon the next one comes.
+func TestLetRunOften(t *testing.T) {
+	oneThread(t)
+	var stop atomic.Bool
+	var spins atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !stop.Load() {
+			Gosched()
+			spins.Add(1)
+		}
+	})
+	for spins.Load() == 0 {
+		LetRun()
+	}
+	const rounds = 200
+	before := spins.Load()
+	for range rounds {
+		for end := time.Now().Add(100 * time.Microsecond); time.Now().Before(end); { // computes
+		}
+		LetRun()
+	}
+	if n := spins.Load() - before; n < rounds*3/4 {
+		t.Errorf("it has continued %d times in %d rounds", n, rounds)
+	}
+	stop.Store(true)
+	wg.Wait()
 }
 
 func TestLetRunAllocates(t *testing.T) {

@@ -14,9 +14,13 @@ import (
 // poller is an eventfd in the runtime's poller. Each write to it is an event there.
 type poller struct {
 	conn syscall.RawConn
-	mu   sync.Mutex // held by the goroutine that waits
 	wait func(uintptr) bool
-	sent bool // the goroutine has sent its event
+	sent bool  // the goroutine that waits has sent its event
+	err  error // of the sending
+
+	mu   sync.Mutex
+	busy bool       // guarded by mu: a goroutine waits
+	over *sync.Cond // that goroutine has waited
 }
 
 // one is the number 1 for an eventfd. Its counter has room for more of them than any process can add.
@@ -40,6 +44,7 @@ func newPoller() *poller {
 		return nil
 	}
 	p := &poller{conn: conn}
+	p.over = sync.NewCond(&p.mu)
 	p.wait = p.ready
 	return p
 }
@@ -51,25 +56,23 @@ func (p *poller) ready(fd uintptr) bool {
 		return true
 	}
 	p.sent = true
-	_, err := unix.Write(int(fd), one[:])
-	return err != nil
+	_, p.err = unix.Write(int(fd), one)
+	return p.err != nil
 }
 
-// waitForPoller waits until the runtime's poller has looked at its descriptors. It returns false if there is no descriptor to wait for.
+// waitForPoller waits until the runtime's poller has looked at its descriptors. It returns false if there is no descriptor to wait for, also
+// if the program has closed it.
 func waitForPoller() bool {
 	p := thePoller()
 	if p == nil {
 		return false
 	}
-	if !p.mu.TryLock() {
-		p.join()
+	if !p.enter() {
 		return true
 	}
-	defer p.mu.Unlock()
-	waiting.Store(p)
-	defer waiting.Store(nil)
+	defer p.leave()
 	p.sent = false
-	return p.conn.Read(p.wait) == nil
+	return p.conn.Read(p.wait) == nil && p.err == nil
 }
 
 // waiting is not nil while a goroutine waits.
@@ -78,14 +81,35 @@ var waiting atomic.Pointer[poller]
 // joinWait waits with the goroutine that is in waitForPoller. It returns false if none is.
 func joinWait() bool {
 	p := waiting.Load()
-	if p != nil {
-		p.join()
+	if p == nil {
+		return false
 	}
-	return p != nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy {
+		p.over.Wait()
+	}
+	return true
 }
 
-// join waits until the other goroutine has waited.
-func (p *poller) join() {
+// enter makes the caller the goroutine that waits. If another one is, it waits until that one has waited, and returns false.
+func (p *poller) enter() bool {
 	p.mu.Lock()
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if p.busy {
+		p.over.Wait()
+		return false
+	}
+	p.busy = true
+	waiting.Store(p)
+	return true
+}
+
+// leave lets those continue that wait for the caller. Each of them can run at once: none needs a lock that the next call of LetRun holds.
+func (p *poller) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy = false
+	waiting.Store(nil)
+	p.over.Broadcast()
 }
