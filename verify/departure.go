@@ -39,7 +39,7 @@ var (
 
 	stackSingle   = Departure{"recovery-single", goBackSkip, byStack, "A requester with RecoverAll repeats a missing request alone, to a peer that holds the later ones.", docRecovery}
 	stackPart     = Departure{"recovery-reads", readAgain, byStack, "A requester with RecoverReads asks for the missing responses of a READ alone.", docRecovery}
-	stackNAK      = Departure{"nak-repeated", nakRepeated, byStack, "A responder repeats its NAK up to three times while packets behind the gap ask for an acknowledgement, and when the requester skips the packet again.", docRxe}
+	stackNAK      = Departure{"nak-repeated", nakRepeated, byStack, "A responder repeats its NAK while packets behind the gap arrive, a few times at most for each time that the requester sends them.", docRxe}
 	stackProbe    = Departure{"probe", repeatEarly, byStack, "A requester that hears nothing for some round trips sends its oldest packet once more as a probe.", docRxe}
 	stackFlush    = Departure{"flush-probe", repeatDiffers, byStack, "Towards rxe a repeated FLUSH is preceded by a WRITE of nothing with the PSN before it.", docRxe}
 	stackDREQ     = Departure{"dreq-early", cmRetries, byStack, "A DREQ is repeated after 100, 200, … ms at first, on top of the retries.", docRxe}

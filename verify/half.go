@@ -147,8 +147,6 @@ type refusal struct {
 	wait    time.Duration
 	frame   Frame
 	in      bool // it arrived at the requester
-	copies  int  // how often the responder repeated it
-	beyond  bool // a request behind the gap was repeated since
 
 	// replaced says that the requester had not gone back to the PSN of the previous refusal, replacedAt, when this one came. It may
 	// still do so.

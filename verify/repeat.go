@@ -60,9 +60,6 @@ func (h *half) why(p *packet, r *request, psn bth.PSN) {
 		h.run.psn = psn
 	case h.run.active && (psn == h.run.next || h.run.next.Less(psn) && psn == h.oldest()):
 		c.GoBack++
-		if h.nak.known && h.nak.psn.Less(psn) {
-			h.nak.beyond = true
-		}
 	default:
 		h.byItself(p, r, psn)
 		h.run.psn = psn

@@ -240,24 +240,16 @@ func (h *half) sequenceNAK(p *packet, psn bth.PSN) bool {
 		h.v.suspect(nakPlace, nil, h.framesOf(h.arrived.next), "The NAK has PSN %v, but %v has not arrived.", psn, h.arrived.next)
 	case n.pending && n.psn == psn && h.v.copied(nakRepeated, p, n.at):
 	case n.pending && n.psn == psn:
-		n.copies++
-		fromStack := !h.flow.peer.likeRxe() && (n.copies <= maxStackNAKs || n.beyond)
-		h.v.suspect(nakRepeated, stackNAK.when(fromStack), []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
+		h.v.suspect(nakRepeated, stackNAK.when(!h.flow.peer.likeRxe()), []Frame{n.frame}, "A second NAK has PSN %v, and the request has not been repeated.", psn)
 	}
-	copies := n.copies
 	if n.psn != psn || !n.pending {
-		copies = 0
 		h.v.happened(p.Frame.Dst, nakHeeded)
 		if i := h.index(psn) + 1; i < len(h.reqs) { // the first request behind the gap
 			h.timed(NAKGeneration, p.Time.Sub(h.reqs[i].resent))
 		}
 	}
-	n.copies = copies
 	return true
 }
-
-// maxStackNAKs is how often this stack repeats a NAK while packets behind the gap ask for an acknowledgement.
-const maxStackNAKs = 3
 
 // msnConfirmed is how many ACKs of new requests have to agree on the MSN at the beginning. One ACK is not enough: the ACK of a
 // repeated request has the MSN of a later message.
