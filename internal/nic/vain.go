@@ -66,6 +66,7 @@ type vain struct {
 	one   bool
 	asked atomic.Bool   // the last poll has yielded, and the peer may have run
 	finds atomic.Uint32 // polls that found work
+	naps  atomic.Bool   // a poll sleeps at the port: others yield instead
 }
 
 // letting records when programs that poll let other goroutines run. All devices of the process share its only thread, so they share
@@ -115,7 +116,7 @@ func (s *Shard) polled(found bool) {
 		}
 		if polls%napPolls == 0 {
 			s.gosched(now) // the nap keeps the thread
-			if !s.nap() {
+			if !s.nap() && v.one && v.naps.Load() {
 				v.yield()
 			}
 			s.polling.last.Store(int64(s.nic.Now())) // the program still polls
@@ -250,7 +251,9 @@ func (s *Shard) nap() bool {
 	if d < 0 || d > napTime {
 		d = napTime
 	}
+	s.vain.naps.Store(true)
 	s.waitAtPort(d)
+	s.vain.naps.Store(false)
 	s.awake()
 	return true
 }

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -228,25 +229,42 @@ func TestYieldsToHolder(t *testing.T) {
 	}
 }
 
-// On a shared processor only one goroutine at a time sleeps at the port. Another one that polls in vain meanwhile yields, and still counts as
-// polling afterwards.
+// On a shared processor only one goroutine at a time sleeps at the port. With one processor, another one that polls in vain meanwhile
+// yields, and still counts as polling afterwards. It does not yield to the background goroutine that sleeps there, nor with several processors: a
+// busy neighbour would keep its processor for a whole time slice.
 func TestYieldsToNap(t *testing.T) {
-	for _, polled := range []bool{true, false} {
-		y := newYielder(false)
+	for _, c := range []struct {
+		polled, one bool
+		of          string // who sleeps at the port
+		want        int
+	}{
+		{true, true, "poll", 3}, {false, true, "poll", 3},
+		{true, true, "other", 0}, {false, true, "other", 0},
+		{true, false, "poll", 0}, {false, false, "poll", 0},
+	} {
+		y := newYielder(c.one)
 		n := y.s.nic
-		n.polled = polled
+		n.polled = c.polled
 		y.in = func() { n.epoch = n.epoch.Add(-time.Minute) }
 		y.s.vain.shared.Store(int64(mono.Never))
-		n.driver <- struct{}{}
-		y.s.seat.Lock()
-		for range 3 * napPolls {
-			y.s.polled(false)
+		pollInVain := func() {
+			for range 3 * napPolls {
+				y.s.polled(false)
+			}
 		}
-		if y.yields != 3 {
-			t.Errorf("polled %v: %d yields in %d polls in vain while another goroutine sleeps, want 3", polled, y.yields, 3*napPolls)
+		if c.of == "poll" {
+			y.s.port.(*sleepPort).during = sync.OnceFunc(pollInVain)
+			y.s.nap()
+		} else {
+			n.driver <- struct{}{}
+			y.s.seat.Lock()
+			pollInVain()
+		}
+		if y.yields != c.want {
+			t.Errorf("%+v: %d yields in %d polls in vain", c, y.yields, 3*napPolls)
 		}
 		if now := n.Now(); now.Sub(mono.Time(y.s.polling.last.Load())) >= pollGap {
-			t.Errorf("polled %v: a yield counts as a gap between polls", polled)
+			t.Errorf("%+v: a yield counts as a gap between polls", c)
 		}
 	}
 }
